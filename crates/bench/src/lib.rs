@@ -1,0 +1,1 @@
+//! Benchmarks of Airlock: targets, schedule, samples, statistics and reports

@@ -1,0 +1,2 @@
+//! The airlock command line.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Airlock SDK: make Spaces, move files in and out, run commands

@@ -1,0 +1,1 @@
+//! SHA-256 leaves and roots, interleaved hashing and constant-time compare

@@ -1,0 +1,1 @@
+//! Create, list, stop and delete Spaces over AIRLOCK_HOME

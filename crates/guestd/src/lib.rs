@@ -1,0 +1,1 @@
+//! The in-Space daemon: files, processes, the lane worker and init

@@ -1,0 +1,2 @@
+//! The in-Space daemon.
+fn main() {}

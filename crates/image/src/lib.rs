@@ -1,0 +1,1 @@
+//! Kernel, initramfs and root file system images, and their catalog

@@ -1,0 +1,1 @@
+//! The lane: geometry, shared memory, windows, send, receive and verify

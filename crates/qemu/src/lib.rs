@@ -1,0 +1,1 @@
+//! QEMU command lines, QMP and process handling

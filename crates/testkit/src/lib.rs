@@ -1,0 +1,1 @@
+//! Test environments, scripted peers and fault injection. Dev-only

@@ -1,0 +1,2 @@
+//! Chores of the Airlock workspace.
+fn main() {}
