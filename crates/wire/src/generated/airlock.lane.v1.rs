@@ -4,9 +4,13 @@ pub struct AttachRequest {
     /// 16 random bytes that name the lease, as the keeper gave it.
     #[prost(bytes = "bytes", tag = "1")]
     pub lease: ::prost::bytes::Bytes,
-    /// Slots to prove. The host has written SLOT_PROOF bytes (4096) at the start of each.
+    /// Every slot of the lease: the only ones that its transfers may name.
     #[prost(uint32, repeated, tag = "2")]
     pub slots: ::prost::alloc::vec::Vec<u32>,
+    /// Slots to prove, by custom the first and the last of them. The host has written 4096 random
+    /// bytes at the start of each.
+    #[prost(uint32, repeated, tag = "3")]
+    pub prove: ::prost::alloc::vec::Vec<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AttachResponse {
@@ -227,6 +231,9 @@ pub struct GetOpen {
 pub struct Credit {
     #[prost(uint32, tag = "1")]
     pub slot: u32,
+    /// The client wants the slot back: it must not be filled again in this transfer.
+    #[prost(bool, tag = "2")]
+    pub retire: bool,
 }
 /// A part did not verify: send it again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -277,7 +284,7 @@ pub struct GetEntry {
     #[prost(bytes = "bytes", tag = "6")]
     pub path: ::prost::bytes::Bytes,
 }
-/// Sent when every part was sent and credited. A later resend is not possible.
+/// Sent when every part was sent once and the file is known not to have changed meanwhile.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetEnd {
     /// Bytes of the range.
@@ -424,7 +431,9 @@ pub mod lane_service_client {
             self.inner.unary(req, path, codec).await
         }
         /// Writes one file into the Space. Requests: open, then any number of window and data, then
-        /// finish. Responses: one ack for each window and data, in any order, then done.
+        /// finish. Responses: one ack for each window and data, in any order, then done. A part whose ack
+        /// is not ok is sent again, after finish as well; done comes when every byte up to the size in
+        /// finish has arrived. The request stream ending before that abandons the file.
         pub async fn put(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::PutRequest>,
@@ -450,7 +459,10 @@ pub mod lane_service_client {
             self.inner.streaming(req, path, codec).await
         }
         /// Reads one file out of the Space. Requests: open, then credit and resend as the transfer
-        /// goes. Responses: entry, then any number of window and data, then end.
+        /// goes. Responses: entry, then any number of window and data in any order, then end, which waits
+        /// for no credit, so that a small file takes one round trip. Parts asked for again may follow end.
+        /// The call is over when the client ends its request stream; guestd ends the response stream
+        /// once no slot is in use any more.
         pub async fn get(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::GetRequest>,
@@ -552,7 +564,9 @@ pub mod lane_service_server {
             + std::marker::Send
             + 'static;
         /// Writes one file into the Space. Requests: open, then any number of window and data, then
-        /// finish. Responses: one ack for each window and data, in any order, then done.
+        /// finish. Responses: one ack for each window and data, in any order, then done. A part whose ack
+        /// is not ok is sent again, after finish as well; done comes when every byte up to the size in
+        /// finish has arrived. The request stream ending before that abandons the file.
         async fn put(
             &self,
             request: tonic::Request<tonic::Streaming<super::PutRequest>>,
@@ -564,7 +578,10 @@ pub mod lane_service_server {
             + std::marker::Send
             + 'static;
         /// Reads one file out of the Space. Requests: open, then credit and resend as the transfer
-        /// goes. Responses: entry, then any number of window and data, then end.
+        /// goes. Responses: entry, then any number of window and data in any order, then end, which waits
+        /// for no credit, so that a small file takes one round trip. Parts asked for again may follow end.
+        /// The call is over when the client ends its request stream; guestd ends the response stream
+        /// once no slot is in use any more.
         async fn get(
             &self,
             request: tonic::Request<tonic::Streaming<super::GetRequest>>,
