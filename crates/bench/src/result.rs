@@ -1,0 +1,216 @@
+//! What a run saves: `result.json`.
+//!
+//! Its format is `docs/benchmarks/schema/file-transfer-1.json`. A field may be added under the
+//! same number; a field that changes its meaning or goes away makes a new one.
+
+use std::collections::BTreeMap;
+
+use airlock_model::{Accel, ImageName, Kind, Network, Route, Runtime};
+use serde::{Deserialize, Serialize};
+
+use crate::environment::{Host, LoadAverage, Software};
+use crate::plan::Plan;
+use crate::samples::{self, Direction, Metric, Sample};
+use crate::stats::{Summary, mib_per_second};
+
+/// The value of `schema` in every file of this format.
+pub const SCHEMA: &str = "airlock.bench.file-transfer/1";
+
+/// One finished run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// When it began, RFC 3339 in UTC.
+    pub started_at: String,
+    /// How long it took.
+    pub duration_seconds: f64,
+    /// The command that does the same again.
+    pub command: String,
+    /// What was measured.
+    pub plan: Plan,
+    /// Seed of the files' content.
+    pub seed: u64,
+    /// What the figures depend on.
+    pub environment: Environment,
+    /// What bounds a transfer in this Space, measured in this run.
+    pub limits: Limits,
+    /// One entry for each latency metric.
+    pub latencies: Vec<LatencyResult>,
+    /// One entry for each size and direction.
+    pub transfers: Vec<TransferResult>,
+}
+
+/// Host, software, Space and load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// The machine.
+    pub host: Host,
+    /// The programs.
+    pub software: Software,
+    /// The Space.
+    pub space: SpaceFacts,
+    /// Load when the measurements began.
+    pub load_before: LoadAverage,
+    /// Load when they ended.
+    pub load_after: LoadAverage,
+}
+
+/// The Space that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SpaceFacts {
+    /// Whether the run made it, and so deleted it.
+    pub made_for_this_run: bool,
+    /// Its image.
+    pub image: ImageName,
+    /// What it is.
+    pub kind: Kind,
+    /// What runs it.
+    pub runtime: Runtime,
+    /// What executes its instructions; absent where unknown.
+    pub accel: Option<Accel>,
+    /// Why that was chosen.
+    pub accel_reason: Option<String>,
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mb: u64,
+    /// Disk in GiB.
+    pub disk_gb: u64,
+    /// What it can reach.
+    pub network: Network,
+    /// From start to the first healthy answer.
+    pub boot_ms: Option<u64>,
+}
+
+/// One measurement of what the Space's processors can do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GuestRates {
+    /// CPUs of the Space.
+    pub cpus: u32,
+    /// The fastest SHA-256 there on one CPU, MiB/s.
+    pub sha256_mib_s: f64,
+    /// Which one that is.
+    pub sha256_name: String,
+    /// SHA-256 on all CPUs at once, MiB/s.
+    pub sha256_all_mib_s: f64,
+    /// Copying memory to memory on one CPU, MiB/s.
+    pub copy_mib_s: f64,
+    /// Times of a bare `posix_spawn` of `true` and its wait, milliseconds.
+    pub spawn_ms: Vec<f64>,
+}
+
+/// What bounds a verified transfer: every byte is hashed once in the Space.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// CPUs of the Space times its best SHA-256 rate on one CPU, MiB/s.
+    pub sha256_mib_s: f64,
+    /// CPUs of the Space times its best rate of copying on one CPU, MiB/s.
+    pub copy_mib_s: f64,
+    /// A bare `posix_spawn` of `true` in the Space, milliseconds.
+    pub spawn_ms: Option<Summary>,
+    /// The measurements behind these: before and after the transfers.
+    pub measured: Vec<GuestRates>,
+}
+
+impl Limits {
+    /// The limits by these measurements. The best rate counts, so that noise never flatters a
+    /// fraction of a limit.
+    pub fn of(measured: Vec<GuestRates>) -> Self {
+        let best = |rate: fn(&GuestRates) -> f64| {
+            measured
+                .iter()
+                .map(|rates| f64::from(rates.cpus) * rate(rates))
+                .fold(0.0, f64::max)
+        };
+        let spawns: Vec<f64> = measured
+            .iter()
+            .flat_map(|rates| rates.spawn_ms.iter().copied())
+            .collect();
+        Self {
+            sha256_mib_s: best(|rates| rates.sha256_mib_s),
+            copy_mib_s: best(|rates| rates.copy_mib_s),
+            spawn_ms: Summary::of(&spawns),
+            measured,
+        }
+    }
+}
+
+/// Statistics of one latency metric.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LatencyResult {
+    /// Which.
+    pub metric: Metric,
+    /// Milliseconds.
+    pub ms: Summary,
+}
+
+/// Statistics of one size and direction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TransferResult {
+    /// Size of the file.
+    pub size_bytes: u64,
+    /// Which way.
+    pub direction: Direction,
+    /// Milliseconds.
+    pub ms: Summary,
+    /// The size divided by the median time.
+    pub mib_s_p50: f64,
+    /// The size divided by the time that 95 % stay within.
+    pub mib_s_p95: f64,
+    /// `mib_s_p50` divided by [`Limits::sha256_mib_s`]; absent when that is unknown.
+    pub of_sha256_limit: Option<f64>,
+    /// `mib_s_p50` divided by [`Limits::copy_mib_s`]; absent when that is unknown.
+    pub of_copy_limit: Option<f64>,
+    /// How many of the transfers took each route.
+    pub routes: BTreeMap<String, u32>,
+}
+
+/// Derives the statistics of every latency metric that has samples.
+pub fn latency_results(samples: &[Sample]) -> Vec<LatencyResult> {
+    Metric::LATENCIES
+        .into_iter()
+        .filter_map(|metric| {
+            let ms = Summary::of(&samples::latencies(samples, metric))?;
+            Some(LatencyResult { metric, ms })
+        })
+        .collect()
+}
+
+/// Derives the statistics of every size and direction that has samples.
+pub fn transfer_results(samples: &[Sample], plan: &Plan, limits: &Limits) -> Vec<TransferResult> {
+    let mut results = Vec::new();
+    for file in plan.files.as_slice() {
+        for direction in [Direction::Upload, Direction::Download] {
+            let rows = samples::transfers(samples, file.size_bytes(), direction);
+            let times: Vec<f64> = rows.iter().map(|(ms, _)| *ms).collect();
+            let Some(ms) = Summary::of(&times) else {
+                continue;
+            };
+            let mib_s_p50 = mib_per_second(file.size_bytes(), ms.p50);
+            let fraction = |limit: f64| (limit > 0.0).then(|| mib_s_p50 / limit);
+            results.push(TransferResult {
+                size_bytes: file.size_bytes(),
+                direction,
+                ms,
+                mib_s_p50,
+                mib_s_p95: mib_per_second(file.size_bytes(), ms.p95),
+                of_sha256_limit: fraction(limits.sha256_mib_s),
+                of_copy_limit: fraction(limits.copy_mib_s),
+                routes: count_routes(rows.iter().map(|(_, route)| *route)),
+            });
+        }
+    }
+    results
+}
+
+fn count_routes(routes: impl Iterator<Item = Route>) -> BTreeMap<String, u32> {
+    let mut counts = BTreeMap::new();
+    for route in routes {
+        *counts.entry(route.as_str().to_owned()).or_insert(0) += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
