@@ -2,6 +2,16 @@
 //!
 //! A library with a thin binary, so that tests build the same server in their own process.
 
+pub mod cli;
+pub mod console;
+mod convert;
+pub mod filesystem;
+pub mod init;
 pub mod paths;
+pub mod process;
 pub mod publish;
+pub mod serve;
+pub mod server;
+pub mod state;
+pub mod system;
 pub mod users;

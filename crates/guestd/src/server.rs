@@ -1,0 +1,156 @@
+//! The gRPC server: built from a [`Config`], then served until told to stop.
+
+mod access;
+mod router;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use airlock_lane::LaneDevice;
+use airlock_wire::{CONNECTION_WINDOW_BYTES, MAX_FRAME_BYTES, STREAM_WINDOW_BYTES};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::server::TcpIncoming;
+
+pub use access::{Access, Token, TokenError};
+
+use crate::state::{Ending, Shared};
+
+/// Streams that one connection may have open, as the contract has it.
+const MAX_STREAMS: u32 = 4096;
+/// How often an idle connection is asked whether it lives.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// How long calls under way may take to finish once the server shall stop.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a server is built from.
+#[derive(Debug)]
+pub struct Config {
+    /// Where to listen; port 0 lets the kernel pick.
+    pub listen: SocketAddr,
+    /// Who may call.
+    pub access: AccessConfig,
+    /// What guestd is here.
+    pub role: Role,
+    /// A cgroup (version 2) folder in which commands get groups of their own.
+    pub cgroup: Option<PathBuf>,
+    /// The lane, where there is one.
+    pub lane: Option<LaneDevice>,
+}
+
+/// Who may call.
+#[derive(Debug, Default)]
+pub enum AccessConfig {
+    /// Everyone; only on loopback.
+    #[default]
+    Open,
+    /// The first token comes with `Init`; until then little is allowed.
+    AwaitInit,
+    /// Whoever has the token.
+    Token(Token),
+}
+
+/// What guestd is where it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// A plain process on a machine that is not its own.
+    #[default]
+    Plain,
+    /// The service of a virtual machine whose first process is guestd too.
+    Machine,
+}
+
+/// Why no server could be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// Anyone on the network could run commands.
+    #[error("refusing to listen on {listen} without a token: only loopback may be open")]
+    OpenToTheNetwork {
+        /// The address asked for.
+        listen: SocketAddr,
+    },
+    /// The address cannot be had.
+    #[error("cannot listen on {listen}")]
+    Listen {
+        /// The address asked for.
+        listen: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A server that listens but does not answer yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// Binds the address and makes the services.
+pub async fn build(config: Config) -> Result<Server, BuildError> {
+    let listen = config.listen;
+    let access = match config.access {
+        AccessConfig::Open if !listen.ip().is_loopback() => {
+            return Err(BuildError::OpenToTheNetwork { listen });
+        }
+        AccessConfig::Open => Access::open(),
+        AccessConfig::AwaitInit => Access::await_init(),
+        AccessConfig::Token(token) => Access::token(token),
+    };
+    let listen_error = |source| BuildError::Listen { listen, source };
+    let listener = TcpListener::bind(listen).await.map_err(listen_error)?;
+    let address = listener.local_addr().map_err(listen_error)?;
+    Ok(Server {
+        listener,
+        address,
+        shared: Arc::new(Shared::new(
+            access,
+            config.role,
+            config.cgroup,
+            config.lane.is_some(),
+        )),
+    })
+}
+
+impl Server {
+    /// The address it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers calls until `shutdown` is cancelled or a `Shutdown` call comes; says which way
+    /// the machine shall go then.
+    pub async fn serve(
+        self,
+        shutdown: CancellationToken,
+    ) -> Result<Ending, tonic::transport::Error> {
+        let shared = self.shared;
+        let router = router::Router::new(&shared);
+        let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
+        let stop = CancellationToken::new();
+        let serving = tonic::transport::Server::builder()
+            .accept_http1(true)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(MAX_FRAME_BYTES)
+            .max_concurrent_streams(MAX_STREAMS)
+            .http2_keepalive_interval(Some(PING_INTERVAL))
+            .serve_with_incoming_shutdown(router, incoming, stop.clone().cancelled_owned());
+        tokio::pin!(serving);
+        let ending = tokio::select! {
+            result = &mut serving => return result.map(|()| Ending::Stop),
+            () = shutdown.cancelled() => Ending::Stop,
+            ending = shared.ending.asked() => ending,
+        };
+        stop.cancel();
+        shared.processes.shut_down(shared.ending.grace()).await;
+        // Streams of callers that do not hang up end with the process.
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, serving).await;
+        Ok(ending)
+    }
+}
