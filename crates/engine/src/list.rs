@@ -1,0 +1,182 @@
+//! Which Spaces there are, and how they fare, told truthfully whoever has died.
+
+use airlock_keeper::protocol::Status;
+use airlock_keeper::read_state;
+use airlock_model::{Accel, ImageName, Kind, Network, Runtime, SpaceName, SpaceState};
+use serde::Serialize;
+
+use crate::record::Record;
+use crate::{Engine, EngineError};
+
+/// One Space, as `spaces ls` and `spaces info` show it. The JSON field names are stable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SpaceInfo {
+    /// Its name.
+    pub name: SpaceName,
+    /// Where it is in its life.
+    pub state: SpaceState,
+    /// The image it was made from.
+    pub image: ImageName,
+    /// What it is.
+    pub kind: Kind,
+    /// What runs it.
+    pub runtime: Runtime,
+    /// What executes its instructions, once that was decided.
+    pub accel: Option<Accel>,
+    /// Why that one.
+    pub accel_reason: Option<String>,
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mb: u64,
+    /// Size of the root file system in GiB.
+    pub disk_gb: u64,
+    /// What it can reach.
+    pub network: Network,
+    /// When it was made, RFC 3339.
+    pub created_at: String,
+    /// When it was last started, RFC 3339.
+    pub started_at: Option<String>,
+    /// The keeper's pid, while it lives.
+    pub pid: Option<u32>,
+    /// From the start of the machine to the first healthy answer, at the last start.
+    pub boot_ms: Option<u64>,
+    /// Why it is in a state that nobody asked for.
+    pub detail: Option<String>,
+    /// Bytes that its own disk takes on the host.
+    pub disk_used_bytes: u64,
+    /// Build of the keeper that last ran it.
+    pub build: Option<String>,
+}
+
+impl Engine {
+    /// Every Space, by name. One whose files are damaged is listed as crashed, with the reason.
+    pub fn list(&self) -> Result<Vec<SpaceInfo>, EngineError> {
+        let folder = self.home.spaces();
+        let entries = fs_err::read_dir(&folder).map_err(EngineError::file("list", &folder))?;
+        let mut spaces = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(EngineError::file("list", &folder))?;
+            // Folders of Spaces being made or removed have names that no Space can have.
+            let name = entry
+                .file_name()
+                .into_string()
+                .ok()
+                .and_then(|n| SpaceName::new(n).ok());
+            let Some(name) = name else { continue };
+            match self.info(&name) {
+                Ok(info) => spaces.push(info),
+                // Deleted since the folder was read.
+                Err(EngineError::NoSuchSpace { .. }) => {}
+                Err(error) => spaces.push(damaged(name, &error)),
+            }
+        }
+        spaces.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(spaces)
+    }
+
+    /// One Space.
+    pub fn info(&self, name: &SpaceName) -> Result<SpaceInfo, EngineError> {
+        let record = Record::read(&self.home, name)?;
+        let paths = self.home.space(name);
+        let status = read_state(&paths.state()).map_err(|error| EngineError::Damaged {
+            path: paths.state(),
+            reason: error.to_string(),
+        })?;
+        let (state, pid, detail) = judge(status.as_ref());
+        let spec = record.spec;
+        let started = status
+            .as_ref()
+            .map(|status| rfc3339(status.started_at_unix_ns));
+        Ok(SpaceInfo {
+            name: spec.name,
+            state,
+            image: spec.image,
+            // Only VMs exist so far, and only QEMU runs them.
+            kind: match spec.kind {
+                Kind::Auto | Kind::Vm => Kind::Vm,
+                Kind::Container => Kind::Container,
+            },
+            runtime: match spec.runtime {
+                Runtime::Auto | Runtime::Qemu => Runtime::Qemu,
+            },
+            accel: status.as_ref().map(|status| status.accel),
+            accel_reason: status.as_ref().map(|status| status.accel_reason.clone()),
+            cpus: spec.cpus,
+            memory_mb: spec.memory_mb,
+            disk_gb: spec.disk_gb,
+            network: spec.network,
+            created_at: rfc3339(record.created_at_unix_ns),
+            started_at: started,
+            pid,
+            boot_ms: status.as_ref().and_then(|status| status.boot_ms),
+            detail,
+            disk_used_bytes: disk_used(&paths.overlay()),
+            build: status.map(|status| status.build),
+        })
+    }
+}
+
+/// The state, from what the keeper last wrote and whether it still lives.
+fn judge(status: Option<&Status>) -> (SpaceState, Option<u32>, Option<String>) {
+    let Some(status) = status else {
+        let detail = "it was never started, or its creation was cut short".to_owned();
+        return (SpaceState::Stopped, None, Some(detail));
+    };
+    let alive = status.keeper.is_alive();
+    let pid = alive.then_some(status.keeper.pid);
+    match status.state {
+        SpaceState::Stopped | SpaceState::Crashed => (status.state, pid, status.detail.clone()),
+        SpaceState::Creating
+        | SpaceState::Starting
+        | SpaceState::Running
+        | SpaceState::Stopping => {
+            if alive {
+                (status.state, pid, status.detail.clone())
+            } else {
+                let detail = format!("its keeper (pid {}) died", status.keeper.pid);
+                (SpaceState::Crashed, None, Some(detail))
+            }
+        }
+    }
+}
+
+fn damaged(name: SpaceName, error: &EngineError) -> SpaceInfo {
+    // The image's name is unknown; a name is needed to show the row at all.
+    let image = ImageName::new("unknown").unwrap_or_else(|_| unreachable!("a legal name"));
+    let spec = airlock_model::SpaceSpec::new(name, image);
+    SpaceInfo {
+        name: spec.name,
+        state: SpaceState::Crashed,
+        image: spec.image,
+        kind: Kind::Vm,
+        runtime: Runtime::Qemu,
+        accel: None,
+        accel_reason: None,
+        cpus: 0,
+        memory_mb: 0,
+        disk_gb: 0,
+        network: spec.network,
+        created_at: String::new(),
+        started_at: None,
+        pid: None,
+        boot_ms: None,
+        detail: Some(error.to_string()),
+        disk_used_bytes: 0,
+        build: None,
+    }
+}
+
+fn disk_used(path: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    // A unit of st_blocks is 512 bytes on Linux, whatever the file system.
+    fs_err::metadata(path)
+        .map(|metadata| metadata.blocks() * 512)
+        .unwrap_or_default()
+}
+
+fn rfc3339(unix_ns: u64) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(unix_ns))
+        .map(|timestamp| format!("{timestamp:.3}"))
+        .unwrap_or_default()
+}

@@ -1,0 +1,63 @@
+//! `spec.json`: what a Space is, for its whole life.
+
+use std::io;
+
+use airlock_model::{HomePaths, SpaceName, SpacePaths, SpaceSpec};
+use serde::{Deserialize, Serialize};
+
+use crate::EngineError;
+
+/// The content of `spec.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// What was asked for.
+    pub(crate) spec: SpaceSpec,
+    /// 32 hexadecimal digits.
+    pub(crate) machine_id: String,
+    /// When it was made, nanoseconds since the Unix epoch.
+    pub(crate) created_at_unix_ns: u64,
+}
+
+impl Record {
+    /// Reads the record of `name`.
+    pub(crate) fn read(home: &HomePaths, name: &SpaceName) -> Result<Self, EngineError> {
+        let path = home.space(name).spec();
+        let text = match fs_err::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if home.space(name).dir().is_dir() {
+                    let reason = "it is missing".to_owned();
+                    return Err(EngineError::Damaged { path, reason });
+                }
+                return Err(EngineError::NoSuchSpace { name: name.clone() });
+            }
+            Err(source) => {
+                return Err(EngineError::File {
+                    what: "read",
+                    path,
+                    source,
+                });
+            }
+        };
+        let record: Self = serde_json::from_slice(&text).map_err(|error| EngineError::Damaged {
+            path: path.clone(),
+            reason: error.to_string(),
+        })?;
+        if record.spec.name != *name {
+            let reason = format!("it describes the Space {}", record.spec.name);
+            return Err(EngineError::Damaged { path, reason });
+        }
+        Ok(record)
+    }
+
+    /// Writes the record into the folder of `paths`, which nobody else uses yet.
+    pub(crate) fn write(&self, paths: &std::path::Path) -> io::Result<()> {
+        fs_err::write(paths, serde_json::to_vec_pretty(self)?)
+    }
+}
+
+/// The Space's own name for its image's root disk: a hard link, so that the disk lives on when
+/// the image is built anew or removed.
+pub(crate) fn base_disk(paths: &SpacePaths) -> std::path::PathBuf {
+    paths.dir().join("base.ext4")
+}

@@ -1,0 +1,231 @@
+//! A Space as a virtual machine of QEMU.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::ExitStatus;
+
+use airlock_model::{Accel, NetConfig, Network};
+use airlock_qemu::argv::{
+    self, CONTROL_GUEST_CIDR, CONTROL_MTU, ControlNet, DataNet, Lane, RootDisk, Source, VmConfig,
+};
+use airlock_qemu::passt::{self, DataLink, HostNetwork};
+use airlock_qemu::process::{self, SpawnRequest};
+use airlock_qemu::qmp::{self, Qmp};
+use airlock_qemu::{Arch, Backend, InheritedFds, RunAs, VmProcess, discover};
+
+use super::{Boot, LaunchError};
+use crate::protocol::ProcessId;
+
+/// Hardware addresses: each Space has networks of its own, so they can all be the same.
+const CONTROL_MAC: &str = "52:54:00:61:6c:01";
+const DATA_MAC: &str = "52:54:00:61:6c:02";
+/// How much of QEMU's log an error shows.
+const LOG_TAIL_BYTES: usize = 2000;
+
+/// A running QEMU and what belongs to it.
+pub(crate) struct QemuMachine {
+    process: VmProcess,
+    qmp: Qmp,
+    // Held for its life: dropping it ends passt.
+    _data: Option<DataLink>,
+    address: SocketAddr,
+    exit: Option<ExitStatus>,
+}
+
+impl QemuMachine {
+    /// Starts QEMU and waits until it answers and its forwarded port is known.
+    pub(super) async fn start(boot: Boot<'_>) -> Result<Self, LaunchError> {
+        let host = |what: &'static str| move |source| LaunchError::Host { what, source };
+        let arch = Arch::host().unwrap_or(Arch::X86_64);
+        let qemu = discover::find_qemu(arch)
+            .await
+            .map_err(LaunchError::Discover)?;
+        let launch = boot.launch;
+        let mut fds = InheritedFds::new();
+        let log_path = boot.paths.dir().join("qemu.log");
+
+        let (data, data_fd) = match launch.spec.network {
+            Network::None => (None, None),
+            Network::Default => {
+                let (link, fd) = data_network(&log_path)?;
+                (Some(link), Some(fds.add(fd)))
+            }
+        };
+        let control = NetConfig {
+            mac: CONTROL_MAC.to_owned(),
+            addresses: vec![CONTROL_GUEST_CIDR.to_owned()],
+            gateways: Vec::new(),
+            dns: Vec::new(),
+            mtu: CONTROL_MTU,
+        };
+        let config = (boot.config)(control, data.as_ref().map(|link| link.guest.clone()))?;
+        airlock_lane::boot::write_boot_config(boot.lane, &config).map_err(|error| {
+            LaunchError::Host {
+                what: "write the boot configuration",
+                source: std::io::Error::other(error),
+            }
+        })?;
+
+        let lane = boot
+            .lane
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(host("share the lane"))?;
+        let console = open_log(&boot.paths.console_log()).map_err(host("open the console log"))?;
+        let (qmp_ours, qmp_theirs) = qmp::socket_pair().map_err(host("make a socket pair"))?;
+        let root = match &launch.root {
+            None => None,
+            Some(base) => {
+                let base = File::open(base).map_err(host("open the image's disk"))?;
+                let overlay = File::options()
+                    .read(true)
+                    .write(true)
+                    .open(boot.paths.overlay())
+                    .map_err(host("open the Space's disk"))?;
+                Some(RootDisk {
+                    base: fds.add(base),
+                    overlay: fds.add(overlay),
+                })
+            }
+        };
+        let kernel = File::open(&launch.kernel).map_err(host("open the kernel"))?;
+        let initramfs = File::open(&launch.initramfs).map_err(host("open the initramfs"))?;
+        let vm = VmConfig {
+            arch,
+            accel: backend(launch.accel),
+            cpus: launch.spec.cpus,
+            memory_mb: launch.spec.memory_mb,
+            kernel: Source::Fd(fds.add(kernel)),
+            initrd: Source::Fd(fds.add(initramfs)),
+            cmdline: argv::fast_cmdline(arch),
+            lane: Some(Lane { fd: fds.add(lane) }),
+            root,
+            control: Some(ControlNet {
+                mac: CONTROL_MAC.to_owned(),
+            }),
+            data: data_fd.map(|fd| DataNet {
+                mac: DATA_MAC.to_owned(),
+                fd,
+            }),
+            qmp: fds.add(qmp_theirs),
+            console: fds.add(console),
+            sandbox: cfg!(target_os = "linux"),
+        };
+        let process = process::spawn(SpawnRequest {
+            binary: qemu.path,
+            argv: argv::build(&vm),
+            inherited: fds,
+            run_as: RunAs::for_vm(),
+            log: Some(open_log(&log_path).map_err(host("open QEMU's log"))?),
+        })?;
+        let answered = async {
+            let qmp = Qmp::connect(qmp_ours).await?;
+            let port = qmp.info_usernet_port().await?;
+            Ok((qmp, port))
+        };
+        let (qmp, port) = answered.await.map_err(|source| LaunchError::QemuStart {
+            log: tail(&log_path),
+            source,
+        })?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Ok(Self {
+            process,
+            qmp,
+            _data: data,
+            address,
+            exit: None,
+        })
+    }
+
+    pub(super) fn id(&self) -> ProcessId {
+        ProcessId {
+            pid: self.process.pid(),
+            start_ticks: self.process.start_time(),
+        }
+    }
+
+    pub(super) fn guest_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) async fn wait(&mut self) -> String {
+        match self.process.wait().await {
+            Ok(status) => {
+                self.exit = Some(status);
+                format!("QEMU ended ({status})")
+            }
+            Err(error) => format!("QEMU cannot be waited for: {error}"),
+        }
+    }
+
+    pub(super) fn ended_well(&mut self) -> bool {
+        // QEMU exits with 0 when the guest powers off or resets (`-no-reboot`).
+        self.exit.is_some_and(|status| status.success())
+    }
+
+    pub(super) async fn quit(&mut self) {
+        if let Err(error) = self.qmp.quit().await {
+            tracing::debug!(%error, "QEMU does not take the command to quit");
+            return;
+        }
+        self.wait().await;
+    }
+
+    pub(super) async fn pull_plug(&mut self) {
+        match self.process.kill().await {
+            Ok(status) => self.exit = Some(status),
+            Err(error) => tracing::error!(%error, "cannot kill QEMU"),
+        }
+    }
+}
+
+fn data_network(log_path: &Path) -> Result<(DataLink, std::os::fd::OwnedFd), LaunchError> {
+    let program = discover::find_passt().map_err(|error| LaunchError::Network {
+        reason: error.to_string(),
+        hint: error.hint(),
+    })?;
+    let log = open_log(log_path).map_err(|source| LaunchError::Host {
+        what: "open passt's log",
+        source,
+    })?;
+    let started = passt::start(&program, &HostNetwork::read(), DATA_MAC, Some(log));
+    started.map_err(|error| {
+        let mut reason = error.to_string();
+        if let Some(source) = std::error::Error::source(&error) {
+            reason = format!("{reason}: {source}");
+        }
+        LaunchError::Network {
+            reason,
+            hint: error.hint().to_owned(),
+        }
+    })
+}
+
+fn backend(accel: Accel) -> Backend {
+    match accel {
+        Accel::Kvm => Backend::Kvm,
+        Accel::Hvf => Backend::Hvf,
+        // The engine resolves `auto`; what reaches this and is neither runs everywhere.
+        Accel::Auto | Accel::Tcg => Backend::Tcg,
+    }
+}
+
+/// A log of the Space's, emptied at each start and readable by its owner alone.
+fn open_log(path: &Path) -> std::io::Result<File> {
+    File::options()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+}
+
+fn tail(path: &Path) -> String {
+    let bytes = fs_err::read(path).unwrap_or_default();
+    let from = bytes.len().saturating_sub(LOG_TAIL_BYTES);
+    String::from_utf8_lossy(&bytes[from..])
+        .trim()
+        .replace('\n', "; ")
+}
