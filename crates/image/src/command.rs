@@ -166,6 +166,12 @@ impl Tool {
         self
     }
 
+    /// Sets what it reads from its standard input; without this, nothing.
+    pub(crate) fn input(mut self, input: std::fs::File) -> Self {
+        self.command.stdin(input);
+        self
+    }
+
     /// Sets the folder it runs in.
     pub(crate) fn folder(mut self, folder: &std::path::Path) -> Self {
         self.command.current_dir(folder);

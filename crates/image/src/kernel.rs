@@ -12,6 +12,7 @@ use crate::job::Job;
 use crate::modules::{self, Module};
 use crate::part::{Freshness, Kind, Part};
 use crate::progress::Phase;
+use crate::vmlinux::{self, Packed};
 
 const KERNEL_FILE: &str = "kernel";
 const MODULES_FOLDER: &str = "modules";
@@ -72,7 +73,7 @@ fn fetch(job: &Job<'_>, folder: &Path) -> Result<(String, String), BuildError> {
     };
     let (release, release_folder) = find_release(&tree).ok_or_else(|| lacks("modules"))?;
     let kernel = find_kernel(&tree, &release).ok_or_else(|| lacks("kernel in /boot"))?;
-    fs::copy(kernel, folder.join(KERNEL_FILE))?;
+    fs::write(folder.join(KERNEL_FILE), to_boot(job, fs::read(kernel)?)?)?;
     let modules = modules::collect(&release_folder, &mut |file| unpack_module(job, file))?;
     let mut order = String::new();
     for module in modules {
@@ -132,6 +133,24 @@ fn find_kernel(tree: &Path, release: &str) -> Option<PathBuf> {
     [boot, beside_modules]
         .into_iter()
         .find(|file| file.is_file())
+}
+
+/// The plain kernel where it can be taken out and QEMU can start it, else the file as it is.
+fn to_boot(job: &Job<'_>, image: Vec<u8>) -> Result<Vec<u8>, BuildError> {
+    let plain = match vmlinux::find(&image) {
+        None => None,
+        Some(Packed::Lz4 { frame, plain_bytes }) => vmlinux::unpack_lz4(frame, plain_bytes),
+        Some(Packed::Other { tool, stream }) if find_tool(tool).is_some() => {
+            let file = job.fresh_folder("packed")?.join("kernel");
+            fs::write(&file, stream)?;
+            let input = fs::File::open(file)?.into_parts().0;
+            Some(job.capture(Tool::new(tool).arg("-dc").input(input))?)
+        }
+        Some(Packed::Other { .. }) => None,
+    };
+    Ok(plain
+        .filter(|kernel| vmlinux::has_pvh_entry(kernel))
+        .unwrap_or(image))
 }
 
 fn unpack_module(job: &Job<'_>, file: &Path) -> Result<Vec<u8>, BuildError> {

@@ -26,6 +26,7 @@ mod part;
 mod progress;
 mod rootfs;
 mod sources;
+mod vmlinux;
 mod workdir;
 
 pub use catalog::{Catalog, Image, ImageInfo, OnProgress};

@@ -32,7 +32,8 @@ impl Kind {
     /// Raised when the same package gives another part than before.
     pub(crate) fn recipe(self) -> u32 {
         match self {
-            Self::Kernel | Self::Busybox => 1,
+            Self::Kernel => 2,
+            Self::Busybox => 1,
         }
     }
 }

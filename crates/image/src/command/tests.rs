@@ -15,7 +15,7 @@ fn lines_arrive_and_are_logged() {
             lines.push(line.to_owned())
         })
         .unwrap();
-    assert_eq!(lines, ["one", "a", "b"]);
+    assert_eq!(lines, ["one", "a", "b", "tail"]);
     let log = String::from_utf8(log).unwrap();
     assert!(log.ends_with("one\na\rb\ntail"), "{log:?}");
 }

@@ -36,7 +36,7 @@ impl Watcher {
                 (
                     Phase::Fetching,
                     self.fetched,
-                    words.nth(3).unwrap_or_default(),
+                    words.nth(2).unwrap_or_default(),
                 )
             }
             ("Unpacking", Some(package)) => {
