@@ -7,6 +7,7 @@ pub mod console;
 mod convert;
 pub mod filesystem;
 pub mod init;
+pub mod lane_service;
 pub mod paths;
 pub mod process;
 pub mod publish;

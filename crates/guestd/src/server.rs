@@ -17,6 +17,7 @@ use tonic::transport::server::TcpIncoming;
 
 pub use access::{Access, Token, TokenError};
 
+use crate::lane_service::LaneService;
 use crate::state::{Ending, Shared};
 
 /// Streams that one connection may have open, as the contract has it.
@@ -89,6 +90,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     shared: Arc<Shared>,
+    lane: LaneService,
 }
 
 /// Binds the address and makes the services.
@@ -105,15 +107,13 @@ pub async fn build(config: Config) -> Result<Server, BuildError> {
     let listen_error = |source| BuildError::Listen { listen, source };
     let listener = TcpListener::bind(listen).await.map_err(listen_error)?;
     let address = listener.local_addr().map_err(listen_error)?;
+    let has_lane = config.lane.is_some();
+    let shared = Arc::new(Shared::new(access, config.role, config.cgroup, has_lane));
     Ok(Server {
         listener,
         address,
-        shared: Arc::new(Shared::new(
-            access,
-            config.role,
-            config.cgroup,
-            config.lane.is_some(),
-        )),
+        lane: LaneService::new(Arc::clone(&shared), config.lane),
+        shared,
     })
 }
 
@@ -130,7 +130,7 @@ impl Server {
         shutdown: CancellationToken,
     ) -> Result<Ending, tonic::transport::Error> {
         let shared = self.shared;
-        let router = router::Router::new(&shared);
+        let router = router::Router::new(&shared, self.lane);
         let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
         let stop = CancellationToken::new();
         let serving = tonic::transport::Server::builder()

@@ -179,10 +179,12 @@ mod tests {
         assert!(held.check(2).is_err());
 
         let mut release = std::pin::pin!(leases.release(A));
-        assert!(std::future::poll_fn(|cx| {
-            std::task::Poll::Ready(release.as_mut().poll(cx).is_pending())
-        })
-        .await);
+        assert!(
+            std::future::poll_fn(|cx| {
+                std::task::Poll::Ready(release.as_mut().poll(cx).is_pending())
+            })
+            .await
+        );
         assert!(held.cancelled().is_cancelled());
         drop(held);
         release.await.unwrap();

@@ -12,7 +12,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use airlock_digest::Digest;
@@ -89,7 +89,10 @@ impl Put {
         shared: Arc<LaneShared>,
         requests: &mut Streaming<PutRequest>,
     ) -> Result<Self, Fault> {
-        let first = requests.message().await.map_err(|s| Fault::from_status(&s))?;
+        let first = requests
+            .message()
+            .await
+            .map_err(|s| Fault::from_status(&s))?;
         let Some(Request::Open(open)) = first.and_then(|request| request.message) else {
             return Err(invalid("the first message of an upload is open"));
         };
@@ -101,14 +104,15 @@ impl Put {
                 lease: shared.leases.begin_use(&open.lease)?,
             })
         };
-        let dest = destination(&shared, &open)?;
+        let user = shared.space.default_user()?;
+        let dest = destination(&user.home, &open)?;
         let options = PublishOptions {
             create_new: open.create_new,
             mode: open.mode,
             mtime_ns: open.mtime_ns,
             uid: open.uid,
             gid: open.gid,
-            new_owner: shared.new_owner,
+            new_owner: shared.space.new_owner(&user),
             fsync: open.fsync,
             create_parents: open.create_parents,
         };
@@ -200,9 +204,6 @@ impl Put {
     }
 
     fn data(&mut self, data: Data) -> Result<(), Fault> {
-        if !data.lane_error.is_empty() {
-            tracing::warn!(reason = data.lane_error, "upload goes on over the network");
-        }
         let length = data.data.len() as u64;
         let part = Part::announced(data.offset, length, &data.leaf_sha256, NETWORK_CHUNK_BYTES)
             .map_err(part_fault)?;
@@ -214,9 +215,11 @@ impl Put {
         self.coverage.begin(&part).map_err(coverage_fault)?;
         let sink = Arc::clone(&self.sink);
         let job = PutJob::new(part, source, sink, self.report.clone());
-        self.shared.workers.submit(Arc::new(job));
         self.in_flight += 1;
-        Ok(())
+        self.shared.workers.submit(Arc::new(job)).map_err(|error| {
+            self.in_flight -= 1;
+            super::no_thread(&error)
+        })
     }
 
     fn finish(&mut self, finish: &PutFinish) -> Result<(), Fault> {
@@ -324,14 +327,17 @@ impl Put {
 }
 
 /// The destination, with the name appended where it is a folder and the caller allows that.
-fn destination(shared: &LaneShared, open: &PutOpen) -> Result<PathBuf, Fault> {
-    let path = paths::resolve(&open.path, &shared.home)?;
+fn destination(home: &Path, open: &PutOpen) -> Result<PathBuf, Fault> {
+    let path = paths::resolve(&open.path, home)?;
     if open.name_in_directory.is_empty() || !path.is_dir() {
         return Ok(path);
     }
     let name = &open.name_in_directory[..];
     if name.contains(&b'/') || name.contains(&0) || name == b"." || name == b".." {
-        return Err(invalid(format!("{:?} is no file name", paths::escape(name))));
+        return Err(invalid(format!(
+            "{:?} is no file name",
+            paths::escape(name)
+        )));
     }
     Ok(path.join(OsStr::from_bytes(name)))
 }

@@ -31,7 +31,11 @@ impl Sink {
     /// Prepares to write `file`, of `size` bytes where that is known.
     pub(crate) fn new(file: &File, size: Option<u64>) -> io::Result<Self> {
         let large = size.is_none_or(|size| size >= DIRECT_MIN_BYTES);
-        let direct = if large { reopen_direct(file, false) } else { None };
+        let direct = if large {
+            reopen_direct(file, false)
+        } else {
+            None
+        };
         if let Some(size) = size.filter(|size| direct.is_some() && *size > 0) {
             reserve(file, size)?;
         }
@@ -57,7 +61,12 @@ impl Sink {
     ///
     /// Direct writes are of whole blocks, so a last piece may leave zeros behind the end of the
     /// file until [`finish`](Self::finish).
-    pub(crate) fn write(&self, buffer: &mut AlignedBuf, bytes: usize, offset: u64) -> io::Result<()> {
+    pub(crate) fn write(
+        &self,
+        buffer: &mut AlignedBuf,
+        bytes: usize,
+        offset: u64,
+    ) -> io::Result<()> {
         if let Some(direct) = &self.direct
             && !self.direct_refused.load(Ordering::Relaxed)
         {

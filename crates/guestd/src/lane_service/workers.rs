@@ -6,6 +6,7 @@
 //! and the size of the files.
 
 use std::collections::VecDeque;
+use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -84,22 +85,29 @@ impl Workers {
     pub(crate) fn warm(&self) {
         let mut queue = self.shared.lock();
         while queue.running < self.shared.threads {
-            self.shared.start_thread(&mut queue);
+            // Work that comes later reports the error.
+            if self.shared.start_thread(&mut queue).is_err() {
+                break;
+            }
         }
     }
 
-    /// Queues work.
-    pub(crate) fn submit(&self, job: Arc<dyn Job>) {
+    /// Queues work; fails when no thread could be started to do it.
+    pub(crate) fn submit(&self, job: Arc<dyn Job>) -> io::Result<()> {
         let shared = &self.shared;
         let bytes = job.bytes();
-        let mut queue = shared.lock();
-        queue.jobs.push_back(Started { job, next: 0 });
-        queue.backlog += bytes;
         let pieces = bytes.div_ceil(GRAIN_BYTES);
+        let mut queue = shared.lock();
         let wanted = pieces.saturating_sub(queue.idle);
         for _ in 0..wanted.min(shared.threads - queue.running) {
-            shared.start_thread(&mut queue);
+            if let Err(error) = shared.start_thread(&mut queue)
+                && queue.running == 0
+            {
+                return Err(error);
+            }
         }
+        queue.jobs.push_back(Started { job, next: 0 });
+        queue.backlog += bytes;
         let wake_all = pieces > 1;
         drop(queue);
         if wake_all {
@@ -107,6 +115,7 @@ impl Workers {
         } else {
             shared.wake.notify_one();
         }
+        Ok(())
     }
 }
 
@@ -116,21 +125,20 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start_thread(self: &Arc<Self>, queue: &mut Queue) {
+    fn start_thread(self: &Arc<Self>, queue: &mut Queue) -> io::Result<()> {
         let shared = Arc::clone(self);
-        let started = thread::Builder::new()
+        thread::Builder::new()
             .name("lane-worker".into())
             .stack_size(256 * 1024)
-            .spawn(move || shared.work());
-        match started {
-            Ok(_) => queue.running += 1,
-            Err(error) => tracing::warn!(%error, "no thread for the lane"),
-        }
+            .spawn(move || shared.work())?;
+        queue.running += 1;
+        Ok(())
     }
 
     fn work(&self) {
         let mut buffer = AlignedBuf::new(self.buffer_bytes);
-        LeafHasher::fastest();
+        // The first use measures.
+        let _ = LeafHasher::fastest();
         while let Some((job, range)) = self.next() {
             job.run(range, &mut buffer);
         }
@@ -205,7 +213,7 @@ mod tests {
         let workers = Workers::new();
         for bytes in [1, GRAIN_BYTES, GRAIN_BYTES + 1, 3 * SLOT_BYTES + 5] {
             let (ranges, done) = mpsc::channel();
-            workers.submit(Arc::new(Count { bytes, ranges }));
+            workers.submit(Arc::new(Count { bytes, ranges })).unwrap();
             let mut ranges: Vec<_> = done.iter().collect();
             ranges.sort_by_key(|range| range.start);
             assert_eq!(ranges.first().unwrap().start, 0);

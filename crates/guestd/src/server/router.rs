@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use airlock_wire::cua::v1::system_service_server::SystemServiceServer;
+use airlock_wire::lane_v1::lane_service_server::LaneServiceServer;
 use airlock_wire::{Fault, FaultKind};
 use http::{Method, Request, Response, StatusCode};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
 
+use crate::lane_service::LaneService;
 use crate::state::Shared;
 use crate::system::System;
 
@@ -21,13 +23,15 @@ use crate::system::System;
 pub(super) struct Router {
     shared: Arc<Shared>,
     system: SystemServiceServer<System>,
+    lane: LaneServiceServer<LaneService>,
 }
 
 impl Router {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, lane: LaneService) -> Self {
         Self {
             shared: Arc::clone(shared),
             system: SystemServiceServer::new(System::new(Arc::clone(shared))),
+            lane: lane.into_server(),
         }
     }
 }
@@ -57,6 +61,7 @@ impl Service<Request<Body>> for Router {
         let service = path.trim_start_matches('/').split('/').next();
         match service {
             Some("cua.env.v1.SystemService") => self.system.call(request),
+            Some("airlock.lane.v1.LaneService") => self.lane.call(request),
             Some(_) | None => {
                 let message = format!("this guestd has no {path}");
                 answer(Status::from(Fault::new(FaultKind::Unimplemented, message)).into_http())

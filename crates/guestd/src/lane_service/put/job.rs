@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::lane_service::leases::LeaseUse;
 use crate::lane_service::sink::Sink;
+use crate::lane_service::with_source;
 use crate::lane_service::workers::Job;
 
 /// Where the bytes of a part are.
@@ -105,7 +106,10 @@ impl PutJob {
         let first = range.start / LEAF_BYTES;
         self.part.verify_leaves(first, copy).map_err(|mismatch| {
             let bad = mismatch.bad_leaves.iter();
-            PieceError::Bad(bad.filter_map(|leaf| u32::try_from(first + leaf).ok()).collect())
+            PieceError::Bad(
+                bad.filter_map(|leaf| u32::try_from(first + leaf).ok())
+                    .collect(),
+            )
         })
     }
 }
@@ -140,13 +144,5 @@ fn merge(result: &mut Result<(), PieceError>, error: PieceError) {
         (Ok(()) | Err(PieceError::Bad(_)), error)
         | (Err(PieceError::Lane(_)), error @ PieceError::Write(_)) => *result = Err(error),
         (Err(PieceError::Lane(_) | PieceError::Write(_)), _) => {}
-    }
-}
-
-/// An error with its cause, as it travels in one line.
-fn with_source(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
     }
 }
