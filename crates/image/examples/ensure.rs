@@ -32,19 +32,20 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("{image:#?}");
             Ok(())
         }
-        Err(error) => Err(explain(&error).into()),
+        Err(error) => {
+            eprintln!("{}", explain(&error));
+            Err("no image".into())
+        }
     }
 }
 
 fn explain(error: &ImageError) -> String {
-    let mut text = error.to_string();
+    let mut lines = vec![error.to_string()];
     let mut source = error.source();
     while let Some(cause) = source {
-        text.push_str(&format!("\n  because: {cause}"));
+        lines.push(format!("because: {cause}"));
         source = cause.source();
     }
-    if let Some(hint) = error.hint() {
-        text.push_str(&format!("\n  hint: {hint}"));
-    }
-    text
+    lines.extend(error.hint().map(|hint| format!("hint: {hint}")));
+    lines.join("\n  ")
 }

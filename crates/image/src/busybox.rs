@@ -8,7 +8,7 @@ use crate::apt::Apt;
 use crate::command::Tool;
 use crate::error::BuildError;
 use crate::job::Job;
-use crate::part::{Freshness, Kind, Part};
+use crate::part::{Freshness, Kind, Origin, Part};
 use crate::progress::Phase;
 
 const PACKAGE: &str = "busybox-static";
@@ -40,7 +40,7 @@ impl Busybox {
     }
 }
 
-fn fetch(job: &Job<'_>, folder: &Path) -> Result<(String, String), BuildError> {
+fn fetch(job: &Job<'_>, folder: &Path) -> Result<Origin, BuildError> {
     job.report(Phase::Resolving, None, PACKAGE);
     let apt = Apt::new(job)?;
     let (packages, tree) = apt.fetch_and_unpack(&|apt| Ok(vec![apt.package(PACKAGE)?]))?;
@@ -56,5 +56,8 @@ fn fetch(job: &Job<'_>, folder: &Path) -> Result<(String, String), BuildError> {
     let list = job.capture(Tool::new(&program.to_string_lossy()).arg("--list"))?;
     fs::copy(&program, folder.join(PROGRAM_FILE))?;
     fs::write(folder.join(APPLETS_FILE), list)?;
-    Ok((packages[0].version.clone(), String::new()))
+    Ok(Origin {
+        version: packages[0].version.clone(),
+        release: String::new(),
+    })
 }

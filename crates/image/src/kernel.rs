@@ -10,7 +10,7 @@ use crate::error::BuildError;
 use crate::host::{Arch, Family, MissingTools, PackageNeed, Purpose, find_tool};
 use crate::job::Job;
 use crate::modules::{self, Module};
-use crate::part::{Freshness, Kind, Part};
+use crate::part::{Freshness, Kind, Origin, Part};
 use crate::progress::Phase;
 use crate::vmlinux::{self, Packed};
 
@@ -62,7 +62,7 @@ impl Kernel {
     }
 }
 
-fn fetch(job: &Job<'_>, folder: &Path) -> Result<(String, String), BuildError> {
+fn fetch(job: &Job<'_>, folder: &Path) -> Result<Origin, BuildError> {
     job.report(Phase::Resolving, None, "kernel");
     let apt = Apt::new(job)?;
     let (packages, tree) = apt.fetch_and_unpack(&resolve)?;
@@ -84,7 +84,10 @@ fn fetch(job: &Job<'_>, folder: &Path) -> Result<(String, String), BuildError> {
         order.push('\n');
     }
     fs::write(folder.join(ORDER_FILE), order)?;
-    Ok((image.version.clone(), release))
+    Ok(Origin {
+        version: image.version.clone(),
+        release,
+    })
 }
 
 /// From the package that always names the newest kernel to the packages with its files.
@@ -121,7 +124,7 @@ fn find_release(tree: &Path) -> Option<(String, PathBuf)> {
     ["lib/modules", "usr/lib/modules"]
         .iter()
         .filter_map(|folder| fs::read_dir(tree.join(folder)).ok())
-        .flat_map(|entries| entries.flatten())
+        .flat_map(std::iter::Iterator::flatten)
         .map(|entry| entry.path())
         .find(|folder| folder.join("modules.builtin").is_file())
         .and_then(|folder| Some((folder.file_name()?.to_str()?.to_owned(), folder)))
@@ -138,7 +141,6 @@ fn find_kernel(tree: &Path, release: &str) -> Option<PathBuf> {
 /// The plain kernel where it can be taken out and QEMU can start it, else the file as it is.
 fn to_boot(job: &Job<'_>, image: Vec<u8>) -> Result<Vec<u8>, BuildError> {
     let plain = match vmlinux::find(&image) {
-        None => None,
         Some(Packed::Lz4 { frame, plain_bytes }) => vmlinux::unpack_lz4(frame, plain_bytes),
         Some(Packed::Other { tool, stream }) if find_tool(tool).is_some() => {
             let file = job.fresh_folder("packed")?.join("kernel");
@@ -146,7 +148,7 @@ fn to_boot(job: &Job<'_>, image: Vec<u8>) -> Result<Vec<u8>, BuildError> {
             let input = fs::File::open(file)?.into_parts().0;
             Some(job.capture(Tool::new(tool).arg("-dc").input(input))?)
         }
-        Some(Packed::Other { .. }) => None,
+        Some(Packed::Other { .. }) | None => None,
     };
     Ok(plain
         .filter(|kernel| vmlinux::has_pvh_entry(kernel))

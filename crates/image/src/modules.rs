@@ -12,13 +12,13 @@ use crate::error::BuildError;
 
 /// Modules that a Space needs to boot. Names as the kernel writes them, with `_`.
 ///
-/// virtio_pci, virtio_blk and ext4 bring up the disks (root and lane), virtio_net the control
+/// `virtio_pci`, `virtio_blk` and ext4 bring up the disks (root and lane), `virtio_net` the control
 /// channel.
 pub(crate) const NEEDED: [&str; 4] = ["virtio_pci", "virtio_blk", "virtio_net", "ext4"];
 
 /// Modules taken where the kernel has them.
 ///
-/// virtio_rng feeds the random numbers, overlay is for what runs in the Space, and the
+/// `virtio_rng` feeds the random numbers, overlay is for what runs in the Space, and the
 /// processor's own CRC makes ext4's checksums cheap.
 pub(crate) const WANTED: [&str; 3] = ["virtio_rng", "overlay", "crc32c_intel"];
 
@@ -131,10 +131,8 @@ fn module_name(file: &Path) -> String {
 
 /// The names in the first `depends=` text of a module; `None` if it has no such text.
 fn depends(content: &[u8]) -> Option<Vec<String>> {
-    let texts = content.split(|byte| *byte == 0);
-    let list = texts
-        .filter_map(|text| text.strip_prefix(b"depends="))
-        .next()?;
+    let mut texts = content.split(|byte| *byte == 0);
+    let list = texts.find_map(|text| text.strip_prefix(b"depends="))?;
     let list = std::str::from_utf8(list).ok()?;
     Some(
         list.split(',')

@@ -60,6 +60,15 @@ pub(crate) struct Description {
     pub(crate) created_unix: u64,
 }
 
+/// What the maker of a part learned of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Version of the package.
+    pub(crate) version: String,
+    /// The kernel's release; empty for other parts.
+    pub(crate) release: String,
+}
+
 /// A finished part.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
@@ -79,17 +88,17 @@ pub enum Freshness {
 impl Part {
     /// Gives the newest cached part, or makes one with `make` in a new folder.
     ///
-    /// `make` gives the package's version and the kernel's release. Builds of different images
+    /// Builds of different images
     /// that need the same part wait for each other here.
     pub(crate) fn obtain(
         job: &Job<'_>,
         kind: Kind,
         freshness: Freshness,
-        make: &dyn Fn(&Path) -> Result<(String, String), BuildError>,
+        make: &dyn Fn(&Path) -> Result<Origin, BuildError>,
     ) -> Result<Self, BuildError> {
         let lock = job.cache.join(format!("{kind}.lock"));
         let _lock = FileLock::take(&lock, job.cancel, || {
-            job.report(Phase::Waiting, None, &kind.to_string())
+            job.report(Phase::Waiting, None, &kind.to_string());
         })?;
         if freshness == Freshness::Cached
             && let Some(part) = Self::newest(&job.cache, kind)
@@ -97,7 +106,7 @@ impl Part {
             return Ok(part);
         }
         let folder = job.dir.folder(&kind.to_string())?;
-        let (version, release) = make(&folder)?;
+        let Origin { version, release } = make(&folder)?;
         let description = Description {
             kind,
             recipe: kind.recipe(),

@@ -12,7 +12,7 @@ fn lines_arrive_and_are_logged() {
     let mut lines = Vec::new();
     shell("echo one; printf 'a\\rb\\n' >&2; printf tail")
         .run(&mut log, &CancellationToken::new(), &mut |line| {
-            lines.push(line.to_owned())
+            lines.push(line.to_owned());
         })
         .unwrap();
     assert_eq!(lines, ["one", "a", "b", "tail"]);
@@ -82,7 +82,7 @@ fn a_daemon_that_keeps_the_pipe_does_not_hold_up_the_build() {
     let mut child = None;
     shell("setsid sleep 60 & echo $!")
         .run(&mut Vec::new(), &CancellationToken::new(), &mut |line| {
-            child = line.parse().ok()
+            child = line.parse().ok();
         })
         .unwrap();
     assert!(start.elapsed() < Duration::from_secs(30));

@@ -1,0 +1,59 @@
+//! Builds from real packages. They need the package servers and root, so they run on request:
+//! `cargo test -p airlock-image --test packages -- --ignored`.
+
+use std::path::Path;
+use std::process::Command;
+
+use airlock_image::{Catalog, ImageError, Phase, Progress, guestd_bin};
+use airlock_model::{HomePaths, ImageName};
+use tokio_util::sync::CancellationToken;
+
+fn catalog(home: &HomePaths) -> Catalog {
+    // Any static program serves: nothing is booted here.
+    let guestd = guestd_bin::from_file("/bin/busybox".into()).expect("busybox-static is installed");
+    Catalog::new(home).with_guestd(guestd)
+}
+
+/// Processes and mounts that still have to do with the folder.
+fn traces_of(folder: &Path) -> String {
+    let folder = folder.display();
+    let script = format!(
+        "grep -F '{folder}' /proc/*/mountinfo; grep -laF '{folder}' /proc/[0-9]*/cmdline | \
+         grep -v -e /proc/$$/ -e /proc/$PPID/ -e self"
+    );
+    let output = Command::new("bash")
+        .args(["-c", &script])
+        .output()
+        .expect("bash runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+#[ignore = "needs package servers and root"]
+fn a_build_cancelled_while_packages_unpack_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let home = HomePaths::new(folder.path().join("home"));
+    let linux = ImageName::new("linux").expect("a name");
+    let cancel = CancellationToken::new();
+    let stop = |step: Progress| {
+        if step.phase == Phase::Configuring {
+            cancel.cancel();
+        }
+    };
+    let error = catalog(&home)
+        .ensure(&linux, &stop, &cancel)
+        .expect_err("cancelled");
+    assert!(matches!(error, ImageError::Cancelled { .. }), "{error}");
+    assert!(matches!(
+        catalog(&home).get(&linux),
+        Err(ImageError::NotBuilt { .. })
+    ));
+    let left: Vec<_> = std::fs::read_dir(home.cache())
+        .expect("the cache is there")
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("build-"))
+        .filter(|entry| entry.path().is_dir())
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(traces_of(&home.cache()), "");
+}
