@@ -2,6 +2,8 @@
 
 use std::array;
 
+use sha2::block_api::compress256;
+
 use crate::digest::Digest;
 use crate::sha256::{self, Block, INITIAL, State};
 
@@ -31,7 +33,7 @@ pub(crate) fn hash<const N: usize>(
     let (longer, short) = (leaves.len() - 1, last);
     let mut short_state = states[longer];
     let (blocks, used) = sha256::padding(&short[64 * common..], short.len());
-    sha256::compress(&mut short_state, &blocks[..used]);
+    compress256(&mut short_state, &blocks[..used]);
     hash_equal(compress, states, &leaves[..longer], common, out);
     out.push(Digest::from_words(&short_state));
 }

@@ -3,9 +3,8 @@
 use crate::digest::Digest;
 use crate::file::FileHasher;
 use crate::group;
-use crate::sha256;
 #[cfg(target_arch = "x86_64")]
-use crate::simd::{Avx2, Bmi2, ShaNi2, ShaNi4, Sse2};
+use crate::simd::{Avx2, ShaNi2, ShaNi4};
 
 /// Most streams that any kernel hashes side by side.
 pub(crate) const MAX_STREAMS: usize = 8;
@@ -15,12 +14,6 @@ pub(crate) const MAX_STREAMS: usize = 8;
 pub(crate) enum Kernel {
     /// The `sha2` crate: the SHA instructions of x86-64 or aarch64 where the CPU has them.
     Sha2,
-    /// Our plain integer code.
-    Plain,
-    #[cfg(target_arch = "x86_64")]
-    Bmi2(Bmi2),
-    #[cfg(target_arch = "x86_64")]
-    Sse2(Sse2),
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
     #[cfg(target_arch = "x86_64")]
@@ -32,12 +25,10 @@ pub(crate) enum Kernel {
 impl Kernel {
     /// Every kernel that runs on this CPU.
     pub(crate) fn all_supported() -> Vec<Self> {
-        let mut kernels = vec![Self::Sha2, Self::Plain];
+        let mut kernels = vec![Self::Sha2];
         #[cfg(target_arch = "x86_64")]
         kernels.extend(
             [
-                Bmi2::detect().map(Self::Bmi2),
-                Sse2::detect().map(Self::Sse2),
                 Avx2::detect().map(Self::Avx2),
                 ShaNi2::detect().map(Self::ShaNi2),
                 ShaNi4::detect().map(Self::ShaNi4),
@@ -52,11 +43,6 @@ impl Kernel {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sha2 => "sha2",
-            Self::Plain => "plain",
-            #[cfg(target_arch = "x86_64")]
-            Self::Bmi2(_) => "bmi2",
-            #[cfg(target_arch = "x86_64")]
-            Self::Sse2(_) => "sse2-x4",
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => "avx2-x8",
             #[cfg(target_arch = "x86_64")]
@@ -69,13 +55,11 @@ impl Kernel {
     /// How many messages it hashes side by side.
     pub(crate) const fn streams(self) -> usize {
         match self {
-            Self::Sha2 | Self::Plain => 1,
-            #[cfg(target_arch = "x86_64")]
-            Self::Bmi2(_) => 1,
+            Self::Sha2 => 1,
             #[cfg(target_arch = "x86_64")]
             Self::ShaNi2(_) => 2,
             #[cfg(target_arch = "x86_64")]
-            Self::Sse2(_) | Self::ShaNi4(_) => 4,
+            Self::ShaNi4(_) => 4,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => 8,
         }
@@ -89,25 +73,6 @@ impl Kernel {
                 hasher.update(message);
                 hasher.finish()
             })),
-            Self::Plain => {
-                group::hash::<1>(
-                    |states, blocks| sha256::compress(&mut states[0], blocks[0]),
-                    messages,
-                    out,
-                );
-            }
-            #[cfg(target_arch = "x86_64")]
-            Self::Bmi2(token) => group::hash(
-                |states, blocks| token.compress(states, blocks),
-                messages,
-                out,
-            ),
-            #[cfg(target_arch = "x86_64")]
-            Self::Sse2(token) => group::hash(
-                |states, blocks| token.compress(states, blocks),
-                messages,
-                out,
-            ),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(token) => group::hash(
                 |states, blocks| token.compress(states, blocks),

@@ -1,6 +1,4 @@
-//! SHA-256 of one stream in plain integer code, and the constants that every kernel shares.
-
-use std::array;
+//! What every implementation of SHA-256 here shares: the constants and the padding.
 
 /// One message block (5.2.1).
 pub(crate) type Block = [u8; 64];
@@ -97,62 +95,4 @@ pub(crate) fn padding(tail: &[u8], len: usize) -> ([Block; 2], usize) {
     blocks[0][tail.len()] = 0x80;
     blocks[used - 1][56..].copy_from_slice(&(8 * len as u64).to_be_bytes());
     (blocks, used)
-}
-
-/// Hashes `blocks` into `state` (6.2.2).
-///
-/// Inlined into every caller, so that one with more target features compiles its own copy.
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "the target features of the caller must apply"
-)]
-pub(crate) fn compress(state: &mut State, blocks: &[Block]) {
-    for block in blocks {
-        let words = block.as_chunks::<4>().0;
-        let mut w: [u32; 16] = array::from_fn(|index| u32::from_be_bytes(words[index]));
-        let mut s = *state;
-        for t in 0..16 {
-            round(&mut s, t, w[t], K[t]);
-        }
-        for base in (16..64).step_by(16) {
-            for t in 0..16 {
-                w[t] = w[t]
-                    .wrapping_add(small_sigma0(w[(t + 1) & 15]))
-                    .wrapping_add(w[(t + 9) & 15])
-                    .wrapping_add(small_sigma1(w[(t + 14) & 15]));
-                round(&mut s, t, w[t], K[base + t]);
-            }
-        }
-        for (word, add) in state.iter_mut().zip(s) {
-            *word = word.wrapping_add(add);
-        }
-    }
-}
-
-/// One round: instead of moving eight words, their roles rotate with the index.
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "the roles are constants only where `index` is one"
-)]
-fn round(state: &mut State, index: usize, word: u32, constant: u32) {
-    let at = |role: usize| (role + 64 - index) & 7;
-    let (a, e) = (state[at(0)], state[at(4)]);
-    let big_sigma1 = e.rotate_right(6) ^ e.rotate_right(11) ^ e.rotate_right(25);
-    let choice = state[at(6)] ^ (e & (state[at(5)] ^ state[at(6)]));
-    let t1 = (state[at(7)].wrapping_add(constant.wrapping_add(word)))
-        .wrapping_add(big_sigma1.wrapping_add(choice));
-    let big_sigma0 = a.rotate_right(2) ^ a.rotate_right(13) ^ a.rotate_right(22);
-    let majority = (a & state[at(1)]) ^ (state[at(2)] & (a ^ state[at(1)]));
-    state[at(3)] = state[at(3)].wrapping_add(t1);
-    state[at(7)] = t1.wrapping_add(big_sigma0).wrapping_add(majority);
-}
-
-fn small_sigma0(x: u32) -> u32 {
-    x.rotate_right(7) ^ x.rotate_right(18) ^ (x >> 3)
-}
-
-fn small_sigma1(x: u32) -> u32 {
-    x.rotate_right(17) ^ x.rotate_right(19) ^ (x >> 10)
 }

@@ -9,8 +9,7 @@
     reason = "calling a function with target features that were detected at run time"
 )]
 
-mod bmi;
-mod lanes;
+mod avx2;
 mod sha_ni;
 
 use crate::sha256::{Block, State};
@@ -37,16 +36,8 @@ macro_rules! token {
 }
 
 token!(
-    /// One stream in integer registers, with rotations that leave the flags alone.
-    Bmi2, 1, "bmi1" | "bmi2", bmi::compress
-);
-token!(
-    /// Four streams in 128-bit vectors.
-    Sse2, 4, "sse2", lanes::sse2::compress
-);
-token!(
     /// Eight streams in 256-bit vectors.
-    Avx2, 8, "avx2", lanes::avx2::compress
+    Avx2, 8, "avx2", avx2::compress
 );
 token!(
     /// Two streams that share the SHA unit, so that each hides the latency of the other.
