@@ -2,7 +2,7 @@
 
 mod facts;
 pub use facts::BUILD_ID;
-pub(crate) use facts::{add_entropy, set_clock};
+pub(crate) use facts::set_clock;
 mod load;
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,0 +1,52 @@
+//! What makes this Space itself: host name, machine id, name servers.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use airlock_model::BootConfig;
+
+use super::BootError;
+use crate::console::say;
+
+/// Writes the files of `/etc` that differ between Spaces.
+pub(super) fn write(config: &BootConfig, on_disk: bool) -> Result<(), BootError> {
+    let hostname = config.hostname.as_str();
+    if let Err(errno) = rustix::system::sethostname(hostname.as_bytes()) {
+        say(format_args!("the host name was not set: {errno}"));
+    }
+    let _ = fs::create_dir("/etc");
+    let hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost ip6-localhost\n");
+    put("/etc/hostname", &format!("{hostname}\n"))?;
+    put("/etc/hosts", &hosts)?;
+    put("/etc/resolv.conf", &resolv_conf(config))?;
+    put("/etc/machine-id", &format!("{}\n", config.machine_id))?;
+    if !on_disk {
+        make_temporary_folder();
+    }
+    Ok(())
+}
+
+fn resolv_conf(config: &BootConfig) -> String {
+    let servers = config.network.iter().flat_map(|net| &net.dns);
+    servers
+        .map(|server| format!("nameserver {server}\n"))
+        .collect()
+}
+
+/// Replaces `path`, be it a link: images often point `resolv.conf` at a service that is not here.
+fn put(path: &str, content: &str) -> Result<(), BootError> {
+    let path = Path::new(path);
+    if path.is_symlink() {
+        let _ = fs::remove_file(path);
+    }
+    fs::write(path, content).map_err(|source: io::Error| BootError::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn make_temporary_folder() {
+    // It may be part of the initramfs already.
+    let _ = crate::publish::make_dir(Path::new("/tmp"), 0o1777, None);
+}

@@ -1,0 +1,171 @@
+//! What the first process hands to the serving process, and its receiving end.
+//!
+//! The settings hold the token, so they travel in an anonymous file whose descriptor alone the
+//! serving process inherits; arguments and environment can be read by others.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use airlock_lane::LaneDevice;
+use airlock_model::BootConfig;
+use rustix::fs::{MemfdFlags, OFlags};
+use rustix::io::FdFlags;
+use serde::{Deserialize, Serialize};
+
+use super::kernel::COMMAND_CGROUP;
+use super::supervise::exit_code;
+use crate::console::{Causes, say};
+use crate::server::{AccessConfig, Config, Role, Token};
+use crate::sys::inherited::adopt;
+
+/// The most that settings may take, in bytes.
+const MAX_BYTES: usize = 64 * 1024;
+
+/// The settings in their file, and the lane's descriptor that they name.
+pub(super) struct Settings {
+    file: OwnedFd,
+    /// Held open so that it can be inherited again after a restart.
+    _lane: OwnedFd,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    token: String,
+    listen: SocketAddr,
+    lane_fd: RawFd,
+    cgroup: PathBuf,
+}
+
+/// Opens the lane once more, for the serving process to inherit.
+pub(super) fn open_lane(device: &Path) -> io::Result<OwnedFd> {
+    let lane = File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(OFlags::DIRECT.bits().cast_signed())
+        .open(device)?;
+    rustix::io::fcntl_setfd(&lane, FdFlags::empty())?;
+    Ok(lane.into())
+}
+
+impl Settings {
+    pub(super) fn new(config: &BootConfig, listen: SocketAddr, lane: OwnedFd) -> io::Result<Self> {
+        let content = Content {
+            token: config.token.clone(),
+            listen,
+            lane_fd: lane.as_raw_fd(),
+            cgroup: COMMAND_CGROUP.into(),
+        };
+        // Without CLOEXEC: the first process starts nothing but the serving process.
+        let file = rustix::fs::memfd_create("airlock-settings", MemfdFlags::empty())?;
+        File::from(file.try_clone()?).write_all(&serde_json::to_vec(&content)?)?;
+        Ok(Self { file, _lane: lane })
+    }
+
+    /// Number of the descriptor that the serving process finds the settings in.
+    pub(super) fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+/// Serves with the settings in descriptor `settings`, as the child of the first process.
+pub fn serve_child(settings: RawFd) -> ExitCode {
+    let config = match receive(settings) {
+        Ok(config) => config,
+        Err(error) => {
+            say(format_args!(
+                "the settings cannot be used: {}",
+                Causes(&error)
+            ));
+            return ExitCode::FAILURE;
+        }
+    };
+    match crate::serve::run(config, |_| {
+        say("ready");
+        make_ssh_host_keys();
+    }) {
+        Ok(ending) => exit_code(ending),
+        Err(error) => {
+            say(Causes(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn receive(settings: RawFd) -> io::Result<Config> {
+    let file = File::from(adopt(settings)?);
+    let mut bytes = vec![0; MAX_BYTES];
+    // From the start, wherever an earlier reader of the shared descriptor stopped.
+    let read = file.read_at(&mut bytes, 0)?;
+    let content: Content = serde_json::from_slice(&bytes[..read])?;
+    let lane = File::from(adopt(content.lane_fd)?);
+    let lane =
+        LaneDevice::adopt(lane, Path::new("the inherited lane")).map_err(io::Error::other)?;
+    let token = Token::new(&content.token).map_err(io::Error::other)?;
+    Ok(Config {
+        listen: content.listen,
+        access: AccessConfig::Token(token),
+        role: Role::Machine,
+        cgroup: content.cgroup.is_dir().then_some(content.cgroup),
+        lane: Some(lane),
+    })
+}
+
+/// Makes the host keys that an SSH server needs, once per Space and after guestd answers.
+fn make_ssh_host_keys() {
+    let keygen = Path::new("/usr/bin/ssh-keygen");
+    let has_key = Path::new("/etc/ssh/ssh_host_ed25519_key").exists();
+    if has_key || !keygen.exists() || !Path::new("/usr/sbin/sshd").exists() {
+        return;
+    }
+    // A thread of its own: it lasts for seconds under emulation, and only has to be waited for.
+    std::thread::spawn(move || {
+        let made = std::process::Command::new(keygen)
+            .arg("-A")
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .status();
+        if !made.as_ref().is_ok_and(std::process::ExitStatus::success) {
+            say(format_args!("ssh-keygen -A failed: {made:?}"));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_reach_the_other_side_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let lane = dir.path().join("lane");
+        let bytes = airlock_model::LaneGeometry::STANDARD.total_bytes();
+        File::create(&lane).unwrap().set_len(bytes).unwrap();
+        let content = Content {
+            token: "t0ken".to_owned(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 3211)),
+            lane_fd: 0,
+            cgroup: "/does/not/exist".into(),
+        };
+        for _ in 0..2 {
+            let lane = OwnedFd::from(File::options().read(true).write(true).open(&lane).unwrap());
+            let file = rustix::fs::memfd_create("test", MemfdFlags::empty()).unwrap();
+            let content = Content {
+                lane_fd: std::os::fd::IntoRawFd::into_raw_fd(lane),
+                token: content.token.clone(),
+                cgroup: content.cgroup.clone(),
+                ..content
+            };
+            let json = serde_json::to_vec(&content).unwrap();
+            let file = File::from(file);
+            (&file).write_all(&json).unwrap();
+            let config = receive(std::os::fd::IntoRawFd::into_raw_fd(file)).unwrap();
+            assert_eq!(config.listen, content.listen);
+            assert!(config.lane.is_some() && config.cgroup.is_none());
+        }
+    }
+}

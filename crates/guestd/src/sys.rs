@@ -1,0 +1,7 @@
+//! The few system calls that neither the standard library nor rustix offers in safe form.
+//!
+//! All unsafe code of guestd is beneath this module.
+
+pub(crate) mod inherited;
+pub(crate) mod machine;
+pub(crate) mod signals;
