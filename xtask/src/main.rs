@@ -5,7 +5,13 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod build;
 mod codegen;
+mod demo;
+mod layers;
+mod run;
+mod setup;
+mod test;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Chores of the Airlock workspace")]
@@ -16,12 +22,34 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Make a Space, move files of 1 to 512 MiB in and out, print the speeds, delete the Space.
+    Demo {
+        /// The image: `linux` (Debian) or `tiny` (starts at once, lives in memory).
+        #[arg(long, default_value = "linux")]
+        image: String,
+    },
+    /// Everything that must hold: what CI runs. Layout and format checks, lints, all tests.
+    Ci,
+    /// All tests, from unit to end-to-end on real Spaces, without format checks and lints.
+    Test {
+        /// Only tests that need no Space.
+        #[arg(long)]
+        unit: bool,
+        /// Passed on to the end-to-end tests, a test name for instance.
+        filter: Option<String>,
+    },
+    /// Build the airlock program (release) with the daemon for Spaces inside.
+    Build,
+    /// Install the packages that Airlock needs on this host, saying what each is for.
+    Setup,
     /// Generate the gRPC code from proto/.
     Codegen {
         /// Only say whether the committed code is up to date.
         #[arg(long)]
         check: bool,
     },
+    /// Check that crates depend on each other only as the layout allows.
+    Layers,
 }
 
 fn main() -> Result<()> {
@@ -29,6 +57,20 @@ fn main() -> Result<()> {
         .join("..")
         .canonicalize()?;
     match Args::parse().chore {
+        Chore::Demo { image } => demo::run_demo(&root, &image),
+        Chore::Ci => test::ci(&root),
+        Chore::Test {
+            unit: true,
+            filter: _,
+        } => test::unit(&root),
+        Chore::Test {
+            unit: false,
+            filter,
+        } => test::all(&root, filter.as_deref()),
+        Chore::Build => build::airlock(&root)
+            .map(|built| run::say(&format!("built {}", built.airlock.display()))),
+        Chore::Setup => setup::run_chore(),
         Chore::Codegen { check } => codegen::run(&root, check),
+        Chore::Layers => layers::check(&root),
     }
 }

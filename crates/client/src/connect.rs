@@ -1,0 +1,125 @@
+//! From a Space's name to a gRPC channel and to slots of its lane, both through its keeper.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use airlock_engine::Engine;
+use airlock_engine::protocol::{MessageStream, Request, Response};
+use airlock_lane::LaneMemory;
+use airlock_model::SpaceName;
+use airlock_wire::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower::service_fn;
+
+use crate::Error;
+use crate::transfer::{Connection, LaneLease};
+
+/// How long the Space's daemon may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Connects to guestd in the Space `name`.
+pub(crate) async fn connect(engine: &Engine, name: &SpaceName) -> Result<Connection, Error> {
+    let mut keeper = engine.keeper(name).await?;
+    let (stream, token) = ask_for_connection(&mut keeper, name).await?;
+    let socket = engine.home().space(name).keeper_socket();
+    let channel = channel(stream, socket, name.clone()).await?;
+    Ok(Connection::new(channel, &token)?)
+}
+
+/// A channel whose first connection is `stream`; when it breaks, the keeper is asked for another.
+async fn channel(first: TcpStream, socket: PathBuf, name: SpaceName) -> Result<Channel, Error> {
+    let mut first = Some(first);
+    let connector = service_fn(move |_: Uri| {
+        let ready = first.take();
+        let socket = socket.clone();
+        let name = name.clone();
+        async move {
+            let stream = match ready {
+                Some(stream) => stream,
+                None => again(&socket, &name).await.map_err(std::io::Error::other)?,
+            };
+            Ok::<_, std::io::Error>(TokioIo::new(stream))
+        }
+    });
+    let channel = Endpoint::from_static("http://space")
+        .connect_timeout(CONNECT_TIMEOUT)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .connect_with_connector(connector)
+        .await?;
+    Ok(channel)
+}
+
+async fn again(socket: &Path, name: &SpaceName) -> Result<TcpStream, Error> {
+    let mut keeper = MessageStream::connect(socket).await.map_err(|source| Error::Keeper {
+        name: name.clone(),
+        reason: source.to_string(),
+    })?;
+    Ok(ask_for_connection(&mut keeper, name).await?.0)
+}
+
+async fn ask_for_connection(
+    keeper: &mut MessageStream,
+    name: &SpaceName,
+) -> Result<(TcpStream, String), Error> {
+    match ask(keeper, &Request::Connect, name).await? {
+        (Response::Connected { token }, Some(fd)) => {
+            let stream = std::net::TcpStream::from(fd);
+            let stream = stream
+                .set_nonblocking(true)
+                .and_then(|()| TcpStream::from_std(stream))
+                .map_err(|error| Error::Keeper { name: name.clone(), reason: error.to_string() })?;
+            Ok((stream, token))
+        }
+        (response, _) => Err(unexpected(name, &response)),
+    }
+}
+
+/// Leases slots of the lane of `name`. The lease ends when the value is dropped.
+pub(crate) async fn lease(engine: &Engine, name: &SpaceName) -> Result<LaneLease, Error> {
+    let mut keeper = engine.keeper(name).await?;
+    match ask(&mut keeper, &Request::Lease, name).await? {
+        (Response::Leased { lease, slots, geometry }, Some(fd)) => {
+            let mut id = [0u8; 16];
+            hex::decode_to_slice(&lease, &mut id)
+                .map_err(|error| Error::Keeper { name: name.clone(), reason: error.to_string() })?;
+            let memory = LaneMemory::from_fd(fd, geometry)
+                .map_err(|error| Error::Keeper { name: name.clone(), reason: error.to_string() })?;
+            Ok(LaneLease::new(id, slots, memory, Box::new(keeper)))
+        }
+        (response, _) => Err(unexpected(name, &response)),
+    }
+}
+
+async fn ask(
+    keeper: &mut MessageStream,
+    request: &Request,
+    name: &SpaceName,
+) -> Result<(Response, Option<OwnedFd>), Error> {
+    let failed = |error: airlock_engine::protocol::TransportError| Error::Keeper {
+        name: name.clone(),
+        reason: error.to_string(),
+    };
+    keeper.send(request, None).await.map_err(failed)?;
+    match keeper.receive::<Response>().await.map_err(failed)? {
+        (Response::Refused { reason }, _) => Err(Error::Keeper { name: name.clone(), reason }),
+        answer => Ok(answer),
+    }
+}
+
+fn unexpected(name: &SpaceName, response: &Response) -> Error {
+    let what = match response {
+        Response::Status(_) => "a status",
+        Response::Connected { .. } => "a connection",
+        Response::Leased { .. } => "a lease",
+        Response::Stopped => "that it stopped",
+        Response::Refused { .. } => "a refusal",
+    };
+    Error::Keeper {
+        name: name.clone(),
+        reason: format!("it answered another question, with {what}"),
+    }
+}
