@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -134,16 +135,38 @@ pub(crate) struct Tool {
 impl Tool {
     /// The program `name`, which dies with this process where `setpriv` can arrange that.
     pub(crate) fn new(name: &str) -> Self {
+        Self::start_with(name, "TERM", &[])
+    }
+
+    /// The same in process and mount name spaces of its own; needs root.
+    ///
+    /// For a program whose children leave its process group, as those of apt do: with the first
+    /// process of the name space all others and all mounts go.
+    pub(crate) fn contained(name: &str) -> Self {
+        let own = [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "--",
+        ];
+        Self::start_with(name, "KILL", &own)
+    }
+
+    fn start_with(name: &str, death_signal: &str, wrapper: &[&str]) -> Self {
         let program = find_tool(name).unwrap_or_else(|| PathBuf::from(name));
-        let mut command = match find_tool("setpriv") {
-            Some(setpriv) => {
-                let mut command = Command::new(setpriv);
-                command.args(["--pdeathsig", "TERM", "--"]).arg(program);
-                command
-            }
-            None => Command::new(program),
-        };
+        let mut words: Vec<OsString> = Vec::new();
+        if let Some(setpriv) = find_tool("setpriv") {
+            words.push(setpriv.into());
+            words.extend(["--pdeathsig", death_signal, "--"].map(OsString::from));
+        }
+        words.extend(wrapper.iter().map(OsString::from));
+        words.push(program.into());
+        let mut command = Command::new(&words[0]);
         command
+            .args(&words[1..])
             .env("LC_ALL", "C.UTF-8")
             .env("DEBIAN_FRONTEND", "noninteractive")
             .env("PATH", system_path())
@@ -163,6 +186,12 @@ impl Tool {
     /// Adds arguments.
     pub(crate) fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         self.command.args(args);
+        self
+    }
+
+    /// Sets one variable of the environment.
+    pub(crate) fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(key, value);
         self
     }
 
@@ -227,7 +256,7 @@ impl Tool {
             .collect();
         writeln!(log, "+ {}", args.join(" ")).map_err(failed)?;
         let mut group = Group::start(self.command, self.name)?;
-        let streams = Streams {
+        let mut streams = Streams {
             talk: Some(talk),
             data,
             lines: Lines::default(),
@@ -235,9 +264,9 @@ impl Tool {
             talk_ready: false,
             data_ready: false,
         };
-        let outcome = group.watch(streams, log, cancel, on_line);
+        let outcome = group.watch(&mut streams, log, cancel, on_line);
         if outcome.is_err() {
-            group.kill();
+            group.kill(streams);
         }
         outcome
     }
@@ -275,7 +304,7 @@ impl Group {
 
     fn watch(
         &mut self,
-        mut streams: Streams<'_>,
+        streams: &mut Streams<'_>,
         log: &mut dyn io::Write,
         cancel: &CancellationToken,
         on_line: &mut dyn FnMut(&str),
@@ -314,13 +343,24 @@ impl Group {
     }
 
     /// Ends the whole group: politely, so that it can clean up, then for sure.
-    fn kill(&mut self) {
+    ///
+    /// Returns when the last process that could write to the output is gone, so that the folder it
+    /// worked in can be removed.
+    fn kill(&mut self, mut streams: Streams<'_>) {
         let group = Pid::from_child(&self.child);
         let _ = kill_process_group(group, Signal::TERM);
         let mut waiting = [PollFd::new(&self.ended, PollFlags::IN)];
         let _ = poll(&mut waiting, Some(&GRACE));
         let _ = kill_process_group(group, Signal::KILL);
         let _ = self.child.wait();
+        let deadline = Instant::now() + Duration::from_secs(GRACE.tv_sec.unsigned_abs());
+        while let (Some(talk), true) = (&mut streams.talk, Instant::now() < deadline) {
+            let mut waiting = [PollFd::new(&*talk, PollFlags::IN)];
+            let ready = poll(&mut waiting, Some(&CANCEL_CHECK)).is_ok_and(|ready| ready > 0);
+            if ready && talk.read(&mut streams.buffer).unwrap_or(0) == 0 {
+                streams.talk = None;
+            }
+        }
     }
 }
 

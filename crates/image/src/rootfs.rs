@@ -134,7 +134,13 @@ fn bootstrap(
     if job.host.family == Family::Ubuntu {
         packages.push_str(",ubuntu-keyring");
     }
-    let tool = Tool::new("mmdebstrap")
+    let tool = if mode == "root" {
+        // What it leaves in its temporary folder when it is killed goes with the build folder.
+        Tool::contained("mmdebstrap").env("TMPDIR", &job.dir.folder("tmp")?)
+    } else {
+        Tool::new("mmdebstrap")
+    };
+    let tool = tool
         .args(["--verbose", "--variant=apt"])
         .arg(format!("--mode={mode}"))
         .arg(format!("--format={format}"))

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fs_err as fs;
 use rustix::fs::{FlockOperation, flock};
@@ -22,6 +22,9 @@ const LOCK_FILE: &str = "lock";
 
 /// How often a waiting builder looks whether it was cancelled; a lock has no other way to tell.
 const LOCK_CHECK: Duration = Duration::from_millis(50);
+
+/// How long a killed process may take to vanish.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An exclusive lock on a file, held until dropped.
 #[derive(Debug)]
@@ -101,7 +104,7 @@ impl BuildDir {
 
 impl Drop for BuildDir {
     fn drop(&mut self) {
-        if let Err(error) = remove_tree(&self.path) {
+        if let Err(error) = remove_busy_tree(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "a build folder stays behind");
         }
     }
@@ -139,6 +142,22 @@ fn sweep_locked(cache: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     Ok(swept)
+}
+
+/// Removes a folder in which a process that was just killed may still end its last write.
+fn remove_busy_tree(path: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        match remove_tree(path) {
+            Err(error)
+                if error.kind() == io::ErrorKind::DirectoryNotEmpty
+                    && Instant::now() < deadline =>
+            {
+                std::thread::sleep(LOCK_CHECK);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Removes a folder and all in it, but nothing on another file system that is mounted below.

@@ -2,7 +2,6 @@
 //! `cargo test -p airlock-image --test packages -- --ignored`.
 
 use std::path::Path;
-use std::process::Command;
 
 use airlock_image::{Catalog, ImageError, Phase, Progress, guestd_bin};
 use airlock_model::{HomePaths, ImageName};
@@ -15,17 +14,15 @@ fn catalog(home: &HomePaths) -> Catalog {
 }
 
 /// Processes and mounts that still have to do with the folder.
-fn traces_of(folder: &Path) -> String {
-    let folder = folder.display();
-    let script = format!(
-        "grep -F '{folder}' /proc/*/mountinfo; grep -laF '{folder}' /proc/[0-9]*/cmdline | \
-         grep -v -e /proc/$$/ -e /proc/$PPID/ -e self"
-    );
-    let output = Command::new("bash")
-        .args(["-c", &script])
-        .output()
-        .expect("bash runs");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+fn traces_of(folder: &Path) -> Vec<String> {
+    let folder = folder.to_string_lossy();
+    std::fs::read_dir("/proc")
+        .expect("/proc is mounted")
+        .filter_map(Result::ok)
+        .flat_map(|process| ["cmdline", "mountinfo"].map(|file| process.path().join(file)))
+        .filter_map(|file| String::from_utf8(std::fs::read(file).ok()?).ok())
+        .filter(|text| text.contains(&*folder))
+        .collect()
 }
 
 #[test]
@@ -55,5 +52,5 @@ fn a_build_cancelled_while_packages_unpack_leaves_nothing() {
         .filter(|entry| entry.path().is_dir())
         .collect();
     assert!(left.is_empty(), "{left:?}");
-    assert_eq!(traces_of(&home.cache()), "");
+    assert_eq!(traces_of(&home.cache()), [] as [String; 0]);
 }
