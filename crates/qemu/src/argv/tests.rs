@@ -97,7 +97,7 @@ const MEMORY: &str = "-object memory-backend-memfd,id=mem,size=2048M,share=on";
 #[test]
 fn x86_64_tcg() {
     let head = [
-        "-machine q35,graphics=off,smm=off,vmport=off,memory-backend=mem",
+        "-machine q35,smm=off,vmport=off,memory-backend=mem",
         MEMORY,
         "-accel tcg,thread=multi,tb-size=256",
         "-cpu max",
@@ -108,7 +108,7 @@ fn x86_64_tcg() {
 #[test]
 fn x86_64_kvm() {
     let head = [
-        "-machine q35,graphics=off,smm=off,vmport=off,memory-backend=mem",
+        "-machine q35,smm=off,vmport=off,memory-backend=mem",
         MEMORY,
         "-accel kvm",
         "-cpu host",
@@ -119,7 +119,7 @@ fn x86_64_kvm() {
 #[test]
 fn aarch64_kvm() {
     let head = [
-        "-machine virt,gic-version=max,graphics=off,memory-backend=mem",
+        "-machine virt,gic-version=max,memory-backend=mem",
         MEMORY,
         "-accel kvm",
         "-cpu host",
@@ -130,7 +130,7 @@ fn aarch64_kvm() {
 #[test]
 fn aarch64_tcg() {
     let head = [
-        "-machine virt,gic-version=3,graphics=off,memory-backend=mem",
+        "-machine virt,gic-version=3,memory-backend=mem",
         MEMORY,
         "-accel tcg,thread=multi,tb-size=256",
         "-cpu max",
@@ -147,7 +147,7 @@ fn aarch64_macos_hvf() {
         ..full(Arch::Aarch64, Backend::Hvf)
     };
     let text = lines(&config).join("\n");
-    assert!(text.contains("-machine virt,gic-version=max,graphics=off\n-accel hvf\n-cpu host\n"));
+    assert!(text.contains("-machine virt,gic-version=max\n-accel hvf\n-cpu host\n"));
     assert!(
         text.contains("-kernel /dev/fd/10\n-initrd /dev/fd/11\n"),
         "{text}"
