@@ -162,8 +162,9 @@ impl<'j> Apt<'j> {
             sources::own_sources(&self.job.host),
         )?;
         self.use_private_lists.set(true);
-        self.job
-            .run(self.tool("apt-get").args(["-q", "update"]), &mut |_| {})
+        // Without this a server that does not answer is only a warning.
+        let update = ["-q", "-o", "APT::Update::Error-Mode=any", "update"];
+        self.job.run(self.tool("apt-get").args(update), &mut |_| {})
     }
 
     fn private_root(&self) -> PathBuf {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use airlock_model::{HomePaths, ImageName};
 use fs_err as fs;
@@ -19,7 +19,6 @@ use crate::manifest::{self, FORMAT, Manifest, Piece, RootPiece};
 use crate::part::{Freshness, Kind, Part, unix_now};
 use crate::progress::Phase;
 use crate::rootfs;
-use crate::workdir::sync_folder;
 
 /// Digits of a file's digest that stand in its name.
 const NAME_DIGITS: usize = 16;
@@ -107,12 +106,11 @@ pub(crate) fn build(request: &Request<'_>) -> Result<Manifest, BuildError> {
     )?;
     let dir = request.home.image(request.name);
     let before = Manifest::read(&dir)?.filter(|manifest| manifest.first_damaged(&dir).is_none());
-    fs::create_dir_all(&dir)?;
 
     let kernel = Kernel::obtain(&job, request.freshness)?;
     let root = match request.recipe {
         Recipe::Tiny => None,
-        Recipe::Linux => Some(root(&job, request.freshness, before.as_ref(), &dir)?),
+        Recipe::Linux => Some(root(&job, request.freshness, before.as_ref())?),
     };
     let busybox = match request.recipe {
         Recipe::Tiny => Some(Busybox::obtain(&job, request.freshness)?),
@@ -128,66 +126,92 @@ pub(crate) fn build(request: &Request<'_>) -> Result<Manifest, BuildError> {
     link_or_copy(&kernel.file(), &kernel_file)?;
 
     job.report(Phase::Publishing, None, "");
+    let kernel_piece = stage(&job, "kernel", &kernel_file)?;
+    let initramfs_piece = stage(&job, "initramfs", &initramfs_file)?;
     let manifest = Manifest {
         format: FORMAT,
         arch: Arch::HOST,
         created_unix: unix_now(),
-        kernel: place(&job, "kernel", &kernel_file, &dir)?,
+        kernel: kernel_piece.piece.clone(),
         kernel_version: kernel.version().to_owned(),
         kernel_recipe: Kind::Kernel.recipe(),
-        initramfs: place(&job, "initramfs", &initramfs_file, &dir)?,
+        initramfs: initramfs_piece.piece.clone(),
         initramfs_recipe: initramfs::RECIPE,
         guestd_sha256: request.guestd_sha256.to_owned(),
-        root,
+        root: root.as_ref().map(|(root, _)| root.clone()),
     };
     job.check_cancelled()?;
+    fs::create_dir_all(&dir)?;
+    let new_root = root.and_then(|(_, staged)| staged);
+    for staged in [Some(kernel_piece), Some(initramfs_piece), new_root]
+        .into_iter()
+        .flatten()
+    {
+        staged.install(&dir)?;
+    }
     manifest.publish(&dir)?;
     remove_leftovers(&dir, &manifest, before.as_ref());
     Ok(manifest)
 }
 
-/// The root file system: the image's own where it is current, else a new one.
+/// The root file system: the image's own where it is current, else a new one to install.
 fn root(
     job: &Job<'_>,
     freshness: Freshness,
     before: Option<&Manifest>,
-    dir: &Path,
-) -> Result<RootPiece, BuildError> {
+) -> Result<(RootPiece, Option<Staged>), BuildError> {
     match (before.and_then(current_root), freshness) {
-        (Some(root), Freshness::Cached) => Ok(root.clone()),
+        (Some(root), Freshness::Cached) => Ok((root.clone(), None)),
         (Some(_), Freshness::Newest) | (None, _) => {
             let made = rootfs::build(job)?;
             job.report(Phase::Publishing, None, "root file system");
-            let piece = place(job, "root", &made.file, dir)?;
-            Ok(RootPiece {
-                piece,
-                recipe: rootfs::RECIPE,
-                suite: made.suite,
-            })
+            let staged = stage(job, "root", &made.file)?;
+            let piece = staged.piece.clone();
+            Ok((
+                RootPiece {
+                    piece,
+                    recipe: rootfs::RECIPE,
+                    suite: made.suite,
+                },
+                Some(staged),
+            ))
         }
     }
 }
 
-/// Syncs a file and moves it into the image's folder, under a name that tells its content.
-///
-/// Nothing refers to it there until the manifest does.
-fn place(job: &Job<'_>, kind: &str, file: &Path, dir: &Path) -> Result<Piece, BuildError> {
+/// A file of the new image, synced but still in the build folder.
+struct Staged {
+    file: PathBuf,
+    piece: Piece,
+}
+
+/// Syncs and measures a file; its name will tell its content.
+fn stage(job: &Job<'_>, kind: &str, file: &Path) -> Result<Staged, BuildError> {
     let bytes = fs::metadata(file)?.len();
     let sha256 = manifest::sha256_of_file(file, &mut |_| job.check_cancelled())?.to_string();
     let extension = if kind == "root" { ".ext4" } else { "" };
     let name = format!("{kind}-{}{extension}", &sha256[..NAME_DIGITS]);
     fs::File::open(file)?.sync_all()?;
-    let target = dir.join(&name);
-    // The same content may be there already, and a running Space may have it open.
-    if fs::metadata(&target).map_or(true, |meta| meta.len() != bytes) {
-        fs::rename(file, &target)?;
-    }
-    sync_folder(dir)?;
-    Ok(Piece {
-        file: name,
-        bytes,
-        sha256,
+    Ok(Staged {
+        file: file.to_owned(),
+        piece: Piece {
+            file: name,
+            bytes,
+            sha256,
+        },
     })
+}
+
+impl Staged {
+    /// Moves the file into the image's folder, where nothing refers to it until the manifest does.
+    fn install(self, dir: &Path) -> io::Result<()> {
+        let target = dir.join(&self.piece.file);
+        // The same content may be there already, and a running Space may have it open.
+        if fs::metadata(&target).map_or(true, |meta| meta.len() != self.piece.bytes) {
+            fs::rename(self.file, &target)?;
+        }
+        Ok(())
+    }
 }
 
 /// Removes kernels and initramfs files of builds before the last one.

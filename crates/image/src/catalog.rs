@@ -245,7 +245,7 @@ impl Catalog {
         in_use: &dyn Fn(&ImageName) -> Vec<SpaceName>,
     ) -> Result<u64, ImageError> {
         let dir = self.home.image(name);
-        if !dir.exists() {
+        if disk_bytes(&dir) == 0 {
             return Err(match Recipe::of(name) {
                 Some(_) => ImageError::NotBuilt { name: name.clone() },
                 None => self.unknown(name),

@@ -129,10 +129,28 @@ impl Part {
             ..
         } = &description;
         let dir = job.cache.join(format!("{kind}-{version}-r{recipe}"));
+        let previous = Self::newest(&job.cache, *kind);
         remove_tree(&dir)?;
         fs::rename(folder, &dir)?;
         sync_folder(&job.cache)?;
+        // The previous one stays: another build may be reading it.
+        let keep = [Some(&dir), previous.as_ref().map(|part| &part.dir)];
+        Self::remove_others(&job.cache, *kind, &keep);
         Ok(Self { dir, description })
+    }
+
+    fn remove_others(cache: &Path, kind: Kind, keep: &[Option<&PathBuf>]) {
+        let prefix = format!("{kind}-");
+        for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let is_part = entry
+                .file_name()
+                .as_encoded_bytes()
+                .starts_with(prefix.as_bytes());
+            if is_part && !keep.contains(&Some(&path)) {
+                let _ = remove_tree(&path);
+            }
+        }
     }
 
     /// The part of this kind that was made last, by today's recipe.
