@@ -74,7 +74,7 @@ impl Connection {
         Endpoint::from_static("http://space.airlock.internal")
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .http2_max_frame_size(MAX_FRAME_BYTES)
+            .max_frame_size(MAX_FRAME_BYTES)
             .tcp_nodelay(true)
     }
 

@@ -32,6 +32,23 @@ pub struct LaneLease {
     pub hold: Box<dyn Any + Send + Sync>,
 }
 
+impl LaneLease {
+    /// A lease as the keeper handed it out; `hold` keeps it alive.
+    pub fn new(
+        id: [u8; 16],
+        slots: Vec<u32>,
+        memory: LaneMemory,
+        hold: Box<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self {
+            id,
+            slots,
+            memory,
+            hold,
+        }
+    }
+}
+
 impl fmt::Debug for LaneLease {
     /// Leaves out the name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
