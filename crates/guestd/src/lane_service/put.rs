@@ -72,6 +72,8 @@ struct Put {
     fsync: bool,
     coverage: Coverage,
     finish: Option<(u64, Digest)>,
+    /// The request stream ended after finish: nothing can be sent again.
+    last_word: bool,
     outcomes: mpsc::UnboundedReceiver<Outcome>,
     report: mpsc::UnboundedSender<Outcome>,
     in_flight: usize,
@@ -129,6 +131,7 @@ impl Put {
             fsync: open.fsync,
             coverage: Coverage::new(0),
             finish: None,
+            last_word: false,
             outcomes,
             report,
             in_flight: 0,
@@ -148,13 +151,21 @@ impl Put {
             {
                 break self.check_root(root).map(|()| size);
             }
+            if self.last_word && self.in_flight == 0 {
+                break Err(abandoned());
+            }
+            let listens = !self.last_word && self.data_in_flight < DATA_IN_FLIGHT;
             let step = tokio::select! {
                 biased;
                 () = cancelled(lease_end.as_ref()) => Err(lease_ended()),
                 Some(outcome) = self.outcomes.recv() => self.acknowledge(outcome, responses).await,
-                request = requests.message(), if self.data_in_flight < DATA_IN_FLIGHT => {
+                request = requests.message(), if listens => {
                     match request {
                         Ok(Some(request)) => self.accept(request),
+                        Ok(None) if self.finish.is_some() => {
+                            self.last_word = true;
+                            Ok(())
+                        }
                         Ok(None) => Err(abandoned()),
                         Err(status) => Err(Fault::from_status(&status)),
                     }
