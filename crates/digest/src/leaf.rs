@@ -10,7 +10,7 @@ use crate::kernel::{Kernel, MAX_STREAMS};
 
 /// Bytes in each stream of a measurement: long enough to drown the call, short enough that all
 /// kernels together take a few milliseconds even in an emulated VM.
-const PROBE_BYTES: usize = 8 * 1024;
+const PROBE_BYTES: usize = 4 * 1024;
 /// Passes of a measurement. The first ones pay for cold caches and, under emulation, for the
 /// translation of the kernel; the fastest counts.
 const PROBE_PASSES: usize = 4;

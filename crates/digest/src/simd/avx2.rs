@@ -6,7 +6,10 @@
 //! vectors each call a helper. So:
 //! - the state, the last two words and the oldest one stay in registers, nothing spills, and a
 //!   round touches memory three times: store this word, load the ones 15 and 7 back;
-//! - bytes are swapped in integer registers, 64 bits at a time, and lanes meet by shifts alone;
+//! - bytes are swapped in integer registers and lanes meet by storing words side by side;
+//! - streams are read one after the other, eight blocks at a time. Leaves lie a power of two
+//!   apart, and their pages fall into the same few entries of the emulator's direct-mapped TLB:
+//!   reading all streams in turn misses it every time and is five times slower;
 //! - eight rounds make a loop body, after which the roles of the state are back in their
 //!   registers. Moves would cost more, and a longer body leaves the instruction cache.
 //!
@@ -20,14 +23,17 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m256i, _mm256_add_epi32, _mm256_extract_epi64, _mm256_set_epi64x, _mm256_setzero_si256,
+    __m256i, _mm256_add_epi32, _mm256_extract_epi64, _mm256_setr_epi32, _mm256_setzero_si256,
     _mm256_xor_si256,
 };
 
 use crate::sha256::{Block, K, State};
 
-/// Streams in the lower half of each 64-bit pair of lanes; as many are in the upper halves.
-const HALF: usize = 4;
+/// Blocks of each stream that are read at a time.
+const STAGED: usize = 8;
+
+/// The schedule of one block: each word as a vector of its eight streams.
+type Schedule = [__m256i; 64];
 
 /// Hashes blocks into one state per stream; all slices have one length.
 #[target_feature(enable = "avx2")]
@@ -37,81 +43,68 @@ pub(super) fn compress(states: &mut [State; 8], blocks: [&[Block]; 8]) {
         blocks.iter().all(|stream| stream.len() == count),
         "streams of different lengths"
     );
-    let streams = blocks.map(|stream| stream.as_ptr().cast::<u8>());
 
     let mut state = load(states);
-    let mut words = [_mm256_setzero_si256(); 64];
-    for index in 0..count {
-        let before = state;
-        // SAFETY: `index` is below the length of every stream.
-        unsafe { hash_block(&mut state, &mut words, &streams, index * size_of::<Block>()) };
-        for (word, add) in state.iter_mut().zip(before) {
-            *word = _mm256_add_epi32(*word, add);
+    let mut schedules = [[_mm256_setzero_si256(); 64]; STAGED];
+    for start in (0..count).step_by(STAGED) {
+        let end = count.min(start + STAGED);
+        for (stream, blocks) in blocks.iter().enumerate() {
+            for (schedule, block) in schedules.iter_mut().zip(&blocks[start..end]) {
+                read_block(schedule, stream, block);
+            }
+        }
+        for schedule in &mut schedules[..end - start] {
+            let before = state;
+            hash_block(&mut state, schedule);
+            for (word, add) in state.iter_mut().zip(before) {
+                *word = _mm256_add_epi32(*word, add);
+            }
         }
     }
     store(state, states);
 }
 
-/// The 64 rounds over the block at byte `offset` of each stream.
-///
-/// # Safety
-/// A whole block must be readable there in every stream.
+/// The 64 rounds over a block whose first sixteen words are in `schedule`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn hash_block(
-    state: &mut [__m256i; 8],
-    words: &mut [__m256i; 64],
-    streams: &[*const u8; 8],
-    offset: usize,
-) {
+fn hash_block(state: &mut [__m256i; 8], schedule: &mut Schedule) {
     let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
     let mut bc = _mm256_xor_si256(b, c);
-    let (mut even, mut odd) = (bc, bc);
-
-    macro_rules! two_rounds {
-        ($a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $first:literal, $second:literal, $k:ident) => {
-            round::<$first>([$a, $b, $e, $f, $g], &mut $d, &mut $h, &mut bc, even, $k);
-            round::<$second>([$h, $a, $d, $e, $f], &mut $c, &mut $g, &mut bc, odd, $k);
-        };
-    }
-
     let (constants, _) = K.as_chunks::<8>();
-    for (eight, k) in constants[..2].iter().enumerate() {
-        macro_rules! start {
-            ($pair:literal) => {
-                // SAFETY: the two halves of the block are 32 bytes each, and a pair is 8 bytes.
-                (even, odd) = unsafe { read_pair::<$pair>(streams, offset + 32 * eight) };
-                words[8 * eight + 2 * $pair] = even;
-                words[8 * eight + 2 * $pair + 1] = odd;
-            };
-        }
-        start!(0);
-        two_rounds!(a b c d e f g h, 0, 1, k);
-        start!(1);
-        two_rounds!(g h a b c d e f, 2, 3, k);
-        start!(2);
-        two_rounds!(e f g h a b c d, 4, 5, k);
-        start!(3);
-        two_rounds!(c d e f g h a b, 6, 7, k);
+
+    let (given, _) = schedule[..16].as_chunks::<8>();
+    for (words, k) in given.iter().zip(constants) {
+        round::<0>([a, b, e, f, g], &mut d, &mut h, &mut bc, words[0], k);
+        round::<1>([h, a, d, e, f], &mut c, &mut g, &mut bc, words[1], k);
+        round::<2>([g, h, c, d, e], &mut b, &mut f, &mut bc, words[2], k);
+        round::<3>([f, g, b, c, d], &mut a, &mut e, &mut bc, words[3], k);
+        round::<4>([e, f, a, b, c], &mut h, &mut d, &mut bc, words[4], k);
+        round::<5>([d, e, h, a, b], &mut g, &mut c, &mut bc, words[5], k);
+        round::<6>([c, d, g, h, a], &mut f, &mut b, &mut bc, words[6], k);
+        round::<7>([b, c, f, g, h], &mut e, &mut a, &mut bc, words[7], k);
     }
 
-    let mut oldest = words[0];
+    let (mut oldest, mut even, mut odd) = (schedule[0], schedule[14], schedule[15]);
     for (eight, k) in constants[2..].iter().enumerate() {
-        let Some(window) = words[8 * eight..].first_chunk_mut::<24>() else {
+        let Some(window) = schedule[8 * eight..].first_chunk_mut::<24>() else {
             break;
         };
-        macro_rules! two_scheduled_rounds {
-            ($a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $first:literal, $second:literal) => {
-                next_word::<$first>(window, &mut oldest, &mut even);
-                round::<$first>([$a, $b, $e, $f, $g], &mut $d, &mut $h, &mut bc, even, k);
-                next_word::<$second>(window, &mut oldest, &mut odd);
-                round::<$second>([$h, $a, $d, $e, $f], &mut $c, &mut $g, &mut bc, odd, k);
-            };
-        }
-        two_scheduled_rounds!(a b c d e f g h, 0, 1);
-        two_scheduled_rounds!(g h a b c d e f, 2, 3);
-        two_scheduled_rounds!(e f g h a b c d, 4, 5);
-        two_scheduled_rounds!(c d e f g h a b, 6, 7);
+        next_word::<0>(window, &mut oldest, &mut even);
+        round::<0>([a, b, e, f, g], &mut d, &mut h, &mut bc, even, k);
+        next_word::<1>(window, &mut oldest, &mut odd);
+        round::<1>([h, a, d, e, f], &mut c, &mut g, &mut bc, odd, k);
+        next_word::<2>(window, &mut oldest, &mut even);
+        round::<2>([g, h, c, d, e], &mut b, &mut f, &mut bc, even, k);
+        next_word::<3>(window, &mut oldest, &mut odd);
+        round::<3>([f, g, b, c, d], &mut a, &mut e, &mut bc, odd, k);
+        next_word::<4>(window, &mut oldest, &mut even);
+        round::<4>([e, f, a, b, c], &mut h, &mut d, &mut bc, even, k);
+        next_word::<5>(window, &mut oldest, &mut odd);
+        round::<5>([d, e, h, a, b], &mut g, &mut c, &mut bc, odd, k);
+        next_word::<6>(window, &mut oldest, &mut even);
+        round::<6>([c, d, g, h, a], &mut f, &mut b, &mut bc, even, k);
+        next_word::<7>(window, &mut oldest, &mut odd);
+        round::<7>([b, c, f, g, h], &mut e, &mut a, &mut bc, odd, k);
     }
     *state = [a, b, c, d, e, f, g, h];
 }
@@ -228,87 +221,47 @@ fn next_word<const T: usize>(window: &mut [__m256i; 24], oldest: &mut __m256i, w
     }
 }
 
-/// Reads two words of every stream: the big-endian pair number `PAIR` from byte `offset` on.
-///
-/// # Safety
-/// `8 * (PAIR + 1)` bytes must be readable there in every stream.
+/// Reads the sixteen big-endian words of a block into the lane of its stream.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn read_pair<const PAIR: usize>(
-    streams: &[*const u8; 8],
-    offset: usize,
-) -> (__m256i, __m256i) {
-    let [s0, s1, s2, s3, s4, s5, s6, s7] = *streams;
-    // SAFETY: the caller answers for what they read.
-    let (low, high) = unsafe {
-        (
-            read_four::<PAIR>([s0, s1, s2, s3], offset),
-            read_four::<PAIR>([s4, s5, s6, s7], offset),
-        )
-    };
-    let (even, odd);
-    // SAFETY: works on registers alone.
-    unsafe {
-        asm!(
-            "vpsrlq {even}, {low}, 32",
-            "vpsrlq {odd}, {high}, 32",
-            "vpsllq {odd}, {odd}, 32",
-            "vpor {even}, {even}, {odd}",
-            "vpsllq {odd}, {low}, 32",
-            "vpsrlq {odd}, {odd}, 32",
-            "vpsllq {high}, {high}, 32",
-            "vpor {odd}, {odd}, {high}",
-            low = in(ymm_reg) low, high = inout(ymm_reg) high => _,
-            even = out(ymm_reg) even, odd = out(ymm_reg) odd,
-            options(pure, nomem, nostack, preserves_flags)
-        );
+fn read_block(schedule: &mut Schedule, stream: usize, block: &Block) {
+    assert!(stream < 8, "no lane for the stream");
+    macro_rules! read_pair {
+        ($pair:literal) => {
+            // SAFETY: reads eight bytes of the block and writes the lane of `stream` in two words.
+            unsafe {
+                asm!(
+                    "mov {pair}, qword ptr [{block} + {from}]",
+                    "bswap {pair}",
+                    "mov dword ptr [{schedule} + 4*{stream} + {odd}], {pair:e}",
+                    "shr {pair}, 32",
+                    "mov dword ptr [{schedule} + 4*{stream} + {even}], {pair:e}",
+                    block = in(reg) block, from = const 8 * $pair,
+                    schedule = in(reg) &raw mut *schedule, stream = in(reg) stream,
+                    even = const 64 * $pair, odd = const 64 * $pair + 32,
+                    pair = out(reg) _,
+                    options(nostack)
+                );
+            }
+        };
     }
-    (even, odd)
-}
-
-/// Reads a big-endian 64-bit number of each of four streams.
-///
-/// # Safety
-/// As for [`read_pair`].
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn read_four<const PAIR: usize>([s0, s1, s2, s3]: [*const u8; 4], offset: usize) -> __m256i {
-    let four;
-    // SAFETY: the caller answers for the four reads; the rest works on registers.
-    unsafe {
-        asm!(
-            "mov {number}, qword ptr [{s0} + {offset} + {pair}]",
-            "bswap {number}",
-            "vmovq {four:x}, {number}",
-            "mov {number}, qword ptr [{s1} + {offset} + {pair}]",
-            "bswap {number}",
-            "vpinsrq {four:x}, {four:x}, {number}, 1",
-            "mov {number}, qword ptr [{s2} + {offset} + {pair}]",
-            "bswap {number}",
-            "vmovq {two:x}, {number}",
-            "mov {number}, qword ptr [{s3} + {offset} + {pair}]",
-            "bswap {number}",
-            "vpinsrq {two:x}, {two:x}, {number}, 1",
-            "vinserti128 {four:y}, {four:y}, {two:x}, 1",
-            s0 = in(reg) s0, s1 = in(reg) s1, s2 = in(reg) s2, s3 = in(reg) s3,
-            offset = in(reg) offset, pair = const 8 * PAIR,
-            number = out(reg) _, four = out(ymm_reg) four, two = out(ymm_reg) _,
-            options(pure, readonly, nostack, preserves_flags)
-        );
-    }
-    four
+    read_pair!(0);
+    read_pair!(1);
+    read_pair!(2);
+    read_pair!(3);
+    read_pair!(4);
+    read_pair!(5);
+    read_pair!(6);
+    read_pair!(7);
 }
 
 /// Turns one state per stream into one vector per word.
 #[target_feature(enable = "avx2")]
 fn load(states: &[State; 8]) -> [__m256i; 8] {
-    let pair = |word: usize, low: usize| {
-        let (low, high) = (states[low][word], states[low + HALF][word]);
-        (u64::from(high) << 32 | u64::from(low)).cast_signed()
-    };
     let mut vectors = [_mm256_setzero_si256(); 8];
     for (word, vector) in vectors.iter_mut().enumerate() {
-        *vector = _mm256_set_epi64x(pair(word, 3), pair(word, 2), pair(word, 1), pair(word, 0));
+        let [s0, s1, s2, s3, s4, s5, s6, s7] = states.map(|state| state[word].cast_signed());
+        *vector = _mm256_setr_epi32(s0, s1, s2, s3, s4, s5, s6, s7);
     }
     vectors
 }
@@ -323,9 +276,9 @@ fn store(vectors: [__m256i; 8], states: &mut [State; 8]) {
             _mm256_extract_epi64::<2>(vector),
             _mm256_extract_epi64::<3>(vector),
         ];
-        for (low, pair) in pairs.map(i64::cast_unsigned).into_iter().enumerate() {
-            states[low][word] = pair as u32;
-            states[low + HALF][word] = (pair >> 32) as u32;
+        for (two, pair) in states.as_chunks_mut::<2>().0.iter_mut().zip(pairs) {
+            two[0][word] = pair.cast_unsigned() as u32;
+            two[1][word] = (pair.cast_unsigned() >> 32) as u32;
         }
     }
 }
