@@ -15,11 +15,11 @@ pub mod output;
 pub mod plan;
 pub mod report;
 pub mod result;
-//RUN pub mod run;
+pub mod run;
 pub mod samples;
 pub mod schedule;
 pub mod stats;
-//RUN pub mod target;
+pub mod target;
 
 pub use plan::{Plan, PlanError};
-//RUN pub use run::{BenchError, Event, RunOptions, RunOutcome, run};
+pub use run::{BenchError, Event, RunOptions, RunOutcome, run};

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::{Host, LoadAverage, Software};
 use crate::plan::Plan;
-use crate::samples::{self, Direction, Metric, Sample};
+use crate::samples::{self, Direction, Latency, Sample};
 use crate::stats::{Summary, mib_per_second};
 
 /// The value of `schema` in every file of this format.
@@ -140,7 +140,7 @@ impl Limits {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LatencyResult {
     /// Which.
-    pub metric: Metric,
+    pub metric: Latency,
     /// Milliseconds.
     pub ms: Summary,
 }
@@ -168,7 +168,7 @@ pub struct TransferResult {
 
 /// Derives the statistics of every latency metric that has samples.
 pub fn latency_results(samples: &[Sample]) -> Vec<LatencyResult> {
-    Metric::LATENCIES
+    Latency::ALL
         .into_iter()
         .filter_map(|metric| {
             let ms = Summary::of(&samples::latencies(samples, metric))?;

@@ -8,31 +8,28 @@ use std::fmt::Write as _;
 use airlock_model::Route;
 use serde::{Deserialize, Serialize};
 
-/// What was timed.
+/// One round trip that is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Metric {
+pub enum Latency {
     /// A call that does nothing in the Space.
     RpcNoop,
     /// Running `true`, from request to exit code.
     ExecTrue,
     /// Running `sh -c true`.
     ExecShTrue,
-    /// One file, from the call to the receipt.
-    Transfer,
 }
 
-impl Metric {
-    /// The latency metrics, in the order in which they are measured.
-    pub const LATENCIES: [Self; 3] = [Self::RpcNoop, Self::ExecTrue, Self::ExecShTrue];
+impl Latency {
+    /// Every one, in the order in which they are measured.
+    pub const ALL: [Self; 3] = [Self::RpcNoop, Self::ExecTrue, Self::ExecShTrue];
 
-    /// The metric's word in CSV and JSON.
+    /// The word in CSV and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::RpcNoop => "rpc_noop",
             Self::ExecTrue => "exec_true",
             Self::ExecShTrue => "exec_sh_true",
-            Self::Transfer => "transfer",
         }
     }
 }
@@ -57,9 +54,9 @@ impl Direction {
     }
 }
 
-/// What a transfer sample has beyond its time.
+/// One file, from the call to the receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TransferFacts {
+pub struct Transfer {
     /// Size of the file.
     pub size_bytes: u64,
     /// Which way it went.
@@ -68,14 +65,21 @@ pub struct TransferFacts {
     pub route: Route,
 }
 
+/// What was timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measured {
+    /// A round trip.
+    Latency(Latency),
+    /// A file.
+    Transfer(Transfer),
+}
+
 /// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     /// What was timed.
-    pub metric: Metric,
-    /// Set for [`Metric::Transfer`] alone.
-    pub transfer: Option<TransferFacts>,
-    /// Counted from 0 for each metric, size and direction; warm-ups have no rows.
+    pub measured: Measured,
+    /// Counted from 0 for each latency and for each size and direction; warm-ups have no rows.
     pub iteration: u32,
     /// Wall-clock time in milliseconds.
     pub ms: f64,
@@ -89,11 +93,17 @@ pub fn to_csv(samples: &[Sample]) -> String {
     let mut text = String::with_capacity(64 * (samples.len() + 1));
     text.push_str(CSV_HEADER);
     text.push('\n');
-    for sample in samples {
-        let metric = sample.metric.as_str();
-        let Sample { iteration, ms, .. } = sample;
-        let written = match sample.transfer {
-            Some(TransferFacts {
+    for Sample {
+        measured,
+        iteration,
+        ms,
+    } in samples
+    {
+        let written = match measured {
+            Measured::Latency(latency) => {
+                writeln!(text, "{},,,,{iteration},{ms:.4}", latency.as_str())
+            }
+            Measured::Transfer(Transfer {
                 size_bytes,
                 direction,
                 route,
@@ -101,21 +111,20 @@ pub fn to_csv(samples: &[Sample]) -> String {
                 let direction = direction.as_str();
                 writeln!(
                     text,
-                    "{metric},{size_bytes},{direction},{route},{iteration},{ms:.4}"
+                    "transfer,{size_bytes},{direction},{route},{iteration},{ms:.4}"
                 )
             }
-            None => writeln!(text, "{metric},,,,{iteration},{ms:.4}"),
         };
         debug_assert!(written.is_ok(), "writing to a String cannot fail");
     }
     text
 }
 
-/// The times of one metric in the order in which they were taken.
-pub fn latencies(samples: &[Sample], metric: Metric) -> Vec<f64> {
+/// The times of one latency in the order in which they were taken.
+pub fn latencies(samples: &[Sample], wanted: Latency) -> Vec<f64> {
     samples
         .iter()
-        .filter(|sample| sample.metric == metric && sample.transfer.is_none())
+        .filter(|sample| sample.measured == Measured::Latency(wanted))
         .map(|sample| sample.ms)
         .collect()
 }
@@ -124,9 +133,12 @@ pub fn latencies(samples: &[Sample], metric: Metric) -> Vec<f64> {
 pub fn transfers(samples: &[Sample], size_bytes: u64, direction: Direction) -> Vec<(f64, Route)> {
     samples
         .iter()
-        .filter_map(|sample| sample.transfer.map(|facts| (sample, facts)))
-        .filter(|(_, facts)| facts.size_bytes == size_bytes && facts.direction == direction)
-        .map(|(sample, facts)| (sample.ms, facts.route))
+        .filter_map(|sample| match sample.measured {
+            Measured::Transfer(t) if t.size_bytes == size_bytes && t.direction == direction => {
+                Some((sample.ms, t.route))
+            }
+            Measured::Transfer(_) | Measured::Latency(_) => None,
+        })
         .collect()
 }
 
@@ -135,20 +147,19 @@ mod tests {
     use super::*;
 
     fn rows() -> Vec<Sample> {
+        let upload = Transfer {
+            size_bytes: 1_048_576,
+            direction: Direction::Upload,
+            route: Route::Lane,
+        };
         vec![
             Sample {
-                metric: Metric::RpcNoop,
-                transfer: None,
+                measured: Measured::Latency(Latency::RpcNoop),
                 iteration: 0,
                 ms: 1.25,
             },
             Sample {
-                metric: Metric::Transfer,
-                transfer: Some(TransferFacts {
-                    size_bytes: 1_048_576,
-                    direction: Direction::Upload,
-                    route: Route::Lane,
-                }),
+                measured: Measured::Transfer(upload),
                 iteration: 3,
                 ms: 17.0,
             },
@@ -168,8 +179,8 @@ mod tests {
     #[test]
     fn selections_keep_metrics_and_directions_apart() {
         let rows = rows();
-        assert_eq!(latencies(&rows, Metric::RpcNoop), [1.25]);
-        assert!(latencies(&rows, Metric::ExecTrue).is_empty());
+        assert_eq!(latencies(&rows, Latency::RpcNoop), [1.25]);
+        assert!(latencies(&rows, Latency::ExecTrue).is_empty());
         assert_eq!(
             transfers(&rows, 1_048_576, Direction::Upload),
             [(17.0, Route::Lane)]
@@ -179,9 +190,9 @@ mod tests {
 
     #[test]
     fn words_are_the_same_in_csv_and_json() {
-        for metric in Metric::LATENCIES.into_iter().chain([Metric::Transfer]) {
-            let json = serde_json::to_string(&metric).unwrap();
-            assert_eq!(json, format!("\"{}\"", metric.as_str()));
+        for latency in Latency::ALL {
+            let json = serde_json::to_string(&latency).unwrap();
+            assert_eq!(json, format!("\"{}\"", latency.as_str()));
         }
         for direction in [Direction::Upload, Direction::Download] {
             let json = serde_json::to_string(&direction).unwrap();

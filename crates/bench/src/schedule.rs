@@ -5,7 +5,7 @@
 //! slows down half-way slows both alike.
 
 use crate::plan::{FilePlan, Plan};
-use crate::samples::{Direction, Metric};
+use crate::samples::{Direction, Latency};
 
 /// Whether a step's time is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Step {
     /// Time one round trip.
     Latency {
         /// Which.
-        metric: Metric,
+        latency: Latency,
         /// Whether it counts.
         phase: Phase,
     },
@@ -52,13 +52,13 @@ pub enum Step {
 /// The steps of the plan in order.
 pub fn steps(plan: &Plan) -> Vec<Step> {
     let mut steps = Vec::new();
-    for metric in Metric::LATENCIES {
+    for latency in Latency::ALL {
         let warm_ups = (0..plan.latency_warm_ups).map(|_| Phase::WarmUp);
         let measured = (0..plan.latency_iterations).map(Phase::Measured);
         steps.extend(
             warm_ups
                 .chain(measured)
-                .map(|phase| Step::Latency { metric, phase }),
+                .map(|phase| Step::Latency { latency, phase }),
         );
     }
     for file in plan.files.as_slice() {
@@ -99,7 +99,7 @@ mod tests {
             .take(5)
             .map(|step| match step {
                 Step::Latency {
-                    metric: Metric::RpcNoop,
+                    latency: Latency::RpcNoop,
                     phase,
                 } => *phase,
                 other => panic!("{other:?}"),
@@ -150,16 +150,16 @@ mod tests {
     #[test]
     fn the_default_plan_measures_what_is_published() {
         let steps = steps(&Plan::default());
-        let measured = |wanted: Metric| {
+        let measured = |wanted: Latency| {
             steps
                 .iter()
                 .filter(|step| {
-                    matches!(step, Step::Latency { metric, phase: Phase::Measured(_) } if *metric == wanted)
+                    matches!(step, Step::Latency { latency, phase: Phase::Measured(_) } if *latency == wanted)
                 })
                 .count()
         };
-        for metric in Metric::LATENCIES {
-            assert_eq!(measured(metric), 300);
+        for latency in Latency::ALL {
+            assert_eq!(measured(latency), 300);
         }
         let transfers = steps
             .iter()

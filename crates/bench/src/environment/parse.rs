@@ -61,7 +61,7 @@ pub(super) fn os_name(os_release: &str) -> Option<String> {
 }
 
 /// The file system type of the mount that holds `path`, from `/proc/self/mountinfo`
-/// (proc_pid_mountinfo(5)).
+/// (`proc_pid_mountinfo(5)`).
 pub(super) fn file_system_of(mountinfo: &str, path: &Path) -> Option<String> {
     mountinfo
         .lines()

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-use crate::samples::TransferFacts;
+use crate::samples::{Measured, Transfer};
 
 /// A small run with every field set.
 pub(crate) fn sample_result() -> RunResult {
@@ -81,10 +81,9 @@ pub(crate) fn sample_result() -> RunResult {
 
 fn sample_rows(plan: &Plan) -> Vec<Sample> {
     let mut rows = Vec::new();
-    for metric in Metric::LATENCIES {
+    for latency in Latency::ALL {
         rows.extend((0..2).map(|iteration| Sample {
-            metric,
-            transfer: None,
+            measured: Measured::Latency(latency),
             iteration,
             ms: 1.0 + f64::from(iteration),
         }));
@@ -92,13 +91,14 @@ fn sample_rows(plan: &Plan) -> Vec<Sample> {
     for file in plan.files.as_slice() {
         for iteration in 0..file.iterations {
             for direction in [Direction::Upload, Direction::Download] {
+                let size_bytes = file.size_bytes();
+                let transfer = Transfer {
+                    size_bytes,
+                    direction,
+                    route: Route::Lane,
+                };
                 rows.push(Sample {
-                    metric: Metric::Transfer,
-                    transfer: Some(TransferFacts {
-                        size_bytes: file.size_bytes(),
-                        direction,
-                        route: Route::Lane,
-                    }),
+                    measured: Measured::Transfer(transfer),
                     iteration,
                     ms: 10.0 * file.size_mib as f64,
                 });

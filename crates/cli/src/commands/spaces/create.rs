@@ -1,0 +1,56 @@
+//! `airlock spaces create`.
+
+use airlock::{Kind, SpaceSpec};
+
+use crate::args::CreateArgs;
+use crate::commands::Context;
+use crate::commands::spaces::narrator;
+use crate::exit::{CommandError, Exit};
+
+/// Makes a Space. Prints its name, so that `NAME=$(airlock spaces create tiny)` works.
+pub(crate) async fn run(args: CreateArgs, context: &Context) -> Result<(), CommandError> {
+    supported(&args)?;
+    let airlock = context.airlock()?;
+    let name = match args.name {
+        Some(name) => name,
+        None => airlock.free_name()?,
+    };
+    let spec = SpaceSpec {
+        name: name.clone(),
+        image: args.image,
+        kind: args.kind,
+        runtime: args.runtime,
+        accel: args.accel,
+        cpus: args.cpus,
+        memory_mb: args.memory_mb,
+        disk_gb: args.disk_gb,
+        network: args.network,
+    };
+    airlock
+        .create(spec, narrator(context), &context.cancel)
+        .await?;
+    if args.json {
+        return context.out.json(&airlock.info(&name)?);
+    }
+    context.out.data(&format!("{name}\n"))
+}
+
+/// Refuses what the grammar knows and this version cannot do, before anything is made.
+fn supported(args: &CreateArgs) -> Result<(), CommandError> {
+    if args.on != "local" {
+        let message = format!(
+            "Spaces on {:?} are not supported yet, only on this machine",
+            args.on
+        );
+        return Err(CommandError::new(Exit::Unsupported, message)
+            .hint("leave --on away, or use --on local"));
+    }
+    match args.kind {
+        Kind::Auto | Kind::Vm => Ok(()),
+        Kind::Container => Err(CommandError::new(
+            Exit::Unsupported,
+            "container Spaces are not supported yet, only virtual machines",
+        )
+        .hint("leave --kind away, or use --kind vm")),
+    }
+}

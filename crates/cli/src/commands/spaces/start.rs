@@ -1,0 +1,22 @@
+//! `airlock spaces start`.
+
+use crate::args::NamesArgs;
+use crate::commands::spaces::narrator;
+use crate::commands::{Context, each};
+use crate::exit::CommandError;
+
+/// Starts each Space.
+pub(crate) async fn run(args: NamesArgs, context: &Context) -> Result<(), CommandError> {
+    let airlock = context.airlock()?;
+    each(args.names, context, async |name| {
+        let info = airlock
+            .start(&name, narrator(context), &context.cancel)
+            .await?;
+        if args.json {
+            return context.out.json(&info);
+        }
+        context.out.note(&format!("started {name}"));
+        Ok(())
+    })
+    .await
+}
