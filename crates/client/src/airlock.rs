@@ -34,12 +34,16 @@ pub struct Airlock {
 impl Airlock {
     /// The Spaces beneath `$AIRLOCK_HOME`, or `~/.airlock` where that is not set.
     pub fn open() -> Result<Self, Error> {
-        Ok(Self { engine: Engine::open_default()? })
+        Ok(Self {
+            engine: Engine::open_default()?,
+        })
     }
 
     /// The Spaces beneath `home`.
     pub fn open_at(home: impl Into<PathBuf>) -> Result<Self, Error> {
-        Ok(Self { engine: Engine::open(home)? })
+        Ok(Self {
+            engine: Engine::open(home)?,
+        })
     }
 
     /// A name that no Space has.
@@ -104,7 +108,11 @@ impl Airlock {
     /// The Spaces made from the image `name`.
     pub fn spaces_of_image(&self, name: &airlock_model::ImageName) -> Vec<SpaceName> {
         let spaces = self.engine.list().unwrap_or_default();
-        spaces.into_iter().filter(|info| info.image == *name).map(|info| info.name).collect()
+        spaces
+            .into_iter()
+            .filter(|info| info.image == *name)
+            .map(|info| info.name)
+            .collect()
     }
 
     /// What this host has, what it lacks, and how to mend that.

@@ -8,14 +8,13 @@ use airlock_engine::Engine;
 use airlock_engine::protocol::{MessageStream, Request, Response};
 use airlock_lane::LaneMemory;
 use airlock_model::SpaceName;
-use airlock_wire::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::{Channel, Uri};
 use tower::service_fn;
 
 use crate::Error;
-use crate::transfer::{Connection, LaneLease};
+use crate::transfer::{ConnectError, Connection, LaneLease};
 
 /// How long the Space's daemon may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -44,20 +43,20 @@ async fn channel(first: TcpStream, socket: PathBuf, name: SpaceName) -> Result<C
             Ok::<_, std::io::Error>(TokioIo::new(stream))
         }
     });
-    let channel = Endpoint::from_static("http://space")
-        .connect_timeout(CONNECT_TIMEOUT)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+    let endpoint = Connection::endpoint().connect_timeout(CONNECT_TIMEOUT);
+    Ok(endpoint
         .connect_with_connector(connector)
-        .await?;
-    Ok(channel)
+        .await
+        .map_err(ConnectError::from)?)
 }
 
 async fn again(socket: &Path, name: &SpaceName) -> Result<TcpStream, Error> {
-    let mut keeper = MessageStream::connect(socket).await.map_err(|source| Error::Keeper {
-        name: name.clone(),
-        reason: source.to_string(),
-    })?;
+    let mut keeper = MessageStream::connect(socket)
+        .await
+        .map_err(|source| Error::Keeper {
+            name: name.clone(),
+            reason: source.to_string(),
+        })?;
     Ok(ask_for_connection(&mut keeper, name).await?.0)
 }
 
@@ -71,7 +70,10 @@ async fn ask_for_connection(
             let stream = stream
                 .set_nonblocking(true)
                 .and_then(|()| TcpStream::from_std(stream))
-                .map_err(|error| Error::Keeper { name: name.clone(), reason: error.to_string() })?;
+                .map_err(|error| Error::Keeper {
+                    name: name.clone(),
+                    reason: error.to_string(),
+                })?;
             Ok((stream, token))
         }
         (response, _) => Err(unexpected(name, &response)),
@@ -82,13 +84,29 @@ async fn ask_for_connection(
 pub(crate) async fn lease(engine: &Engine, name: &SpaceName) -> Result<LaneLease, Error> {
     let mut keeper = engine.keeper(name).await?;
     match ask(&mut keeper, &Request::Lease, name).await? {
-        (Response::Leased { lease, slots, geometry }, Some(fd)) => {
+        (
+            Response::Leased {
+                lease,
+                slots,
+                geometry,
+            },
+            Some(fd),
+        ) => {
             let mut id = [0u8; 16];
-            hex::decode_to_slice(&lease, &mut id)
-                .map_err(|error| Error::Keeper { name: name.clone(), reason: error.to_string() })?;
-            let memory = LaneMemory::from_fd(fd, geometry)
-                .map_err(|error| Error::Keeper { name: name.clone(), reason: error.to_string() })?;
-            Ok(LaneLease::new(id, slots, memory, Box::new(keeper)))
+            hex::decode_to_slice(&lease, &mut id).map_err(|error| Error::Keeper {
+                name: name.clone(),
+                reason: error.to_string(),
+            })?;
+            let memory = LaneMemory::from_fd(fd, geometry).map_err(|error| Error::Keeper {
+                name: name.clone(),
+                reason: error.to_string(),
+            })?;
+            Ok(LaneLease {
+                id,
+                slots,
+                memory,
+                hold: Box::new(keeper),
+            })
         }
         (response, _) => Err(unexpected(name, &response)),
     }
@@ -105,7 +123,10 @@ async fn ask(
     };
     keeper.send(request, None).await.map_err(failed)?;
     match keeper.receive::<Response>().await.map_err(failed)? {
-        (Response::Refused { reason }, _) => Err(Error::Keeper { name: name.clone(), reason }),
+        (Response::Refused { reason }, _) => Err(Error::Keeper {
+            name: name.clone(),
+            reason,
+        }),
         answer => Ok(answer),
     }
 }

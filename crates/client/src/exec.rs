@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use airlock_wire::Fault;
 use airlock_wire::cua::v1::process_data::Output as WireOutput;
 use airlock_wire::cua::v1::process_event::Event as WireEvent;
 use airlock_wire::cua::v1::process_input::Input;
@@ -15,19 +16,20 @@ use airlock_wire::cua::v1::{
     CloseStdinRequest, ProcessConfig, ProcessEnd, ProcessInput, ProcessSelector, SendInputRequest,
     Signal, SignalProcessRequest, StartProcessRequest, StartProcessResponse,
 };
-use airlock_wire::Fault;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::task::JoinHandle;
 use tonic::Streaming;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Channel;
 
-use crate::transfer::Connection;
 use crate::Error;
+use crate::transfer::{AddToken, Connection};
 
 /// The largest piece of standard input in one message, in bytes.
 const INPUT_CHUNK_BYTES: usize = 256 * 1024;
 /// How much output [`Exec::output`] collects unless told otherwise.
-pub const DEFAULT_OUTPUT_LIMIT_BYTES: usize = 64 * 1024 * 1024;
+const DEFAULT_OUTPUT_LIMIT_BYTES: usize = 64 * 1024 * 1024;
 /// A stream that is silent for this long sends a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
@@ -135,9 +137,16 @@ impl ExecEnd {
             return Self::TimedOut;
         }
         if !end.error.is_empty() {
-            return Self::NotRun { code: end.exit_code.unwrap_or(126), reason: end.error };
+            return Self::NotRun {
+                code: end.exit_code.unwrap_or(126),
+                reason: end.error,
+            };
         }
-        let signal = if end.signal_number != 0 { end.signal_number } else { end.signal };
+        let signal = if end.signal_number != 0 {
+            end.signal_number
+        } else {
+            end.signal
+        };
         if signal != 0 && end.exit_code.is_none() {
             let name = if end.signal_name.is_empty() {
                 format!("signal {signal}")
@@ -146,7 +155,9 @@ impl ExecEnd {
             };
             return Self::Signaled { signal, name };
         }
-        Self::Exited { code: end.exit_code.unwrap_or_default() }
+        Self::Exited {
+            code: end.exit_code.unwrap_or_default(),
+        }
     }
 }
 
@@ -173,7 +184,10 @@ pub struct Exec {
 
 impl Exec {
     pub(crate) fn new(connection: Connection, program: String) -> Self {
-        let config = ProcessConfig { command: program, ..Default::default() };
+        let config = ProcessConfig {
+            command: program,
+            ..Default::default()
+        };
         Self {
             connection,
             config,
@@ -246,7 +260,7 @@ impl Exec {
     /// Starts the command. Its events come one by one, as fast as they are taken.
     pub async fn stream(self) -> Result<ExecStream, Error> {
         let program = self.config.command.clone();
-        let mut client = self.client();
+        let mut client = client(&self.connection);
         let request = StartProcessRequest {
             config: Some(self.config),
             stdin: self.stdin.is_some(),
@@ -254,12 +268,13 @@ impl Exec {
             kill_on_disconnect: !self.detach,
             ..Default::default()
         };
-        let events = client.start_process(self.connection.request(request)).await.map_err(
-            |status| ExecError::Start {
+        let events = client
+            .start_process(request)
+            .await
+            .map_err(|status| ExecError::Start {
                 program: program.clone(),
                 source: Fault::from_status(&status),
-            },
-        )?;
+            })?;
         Ok(ExecStream {
             connection: self.connection,
             program,
@@ -282,21 +297,31 @@ impl Exec {
                 ExecEvent::Started { .. } => continue,
                 ExecEvent::Stdout(bytes) => (&mut stdout, bytes),
                 ExecEvent::Stderr(bytes) => (&mut stderr, bytes),
-                ExecEvent::Ended(end) => return Ok(ExecOutput { stdout, stderr, end }),
+                ExecEvent::Ended(end) => {
+                    return Ok(ExecOutput {
+                        stdout,
+                        stderr,
+                        end,
+                    });
+                }
             };
             sink.extend_from_slice(&bytes);
             if stdout.len() + stderr.len() > limit_bytes {
                 let program = stream.program.clone();
                 let partial = Box::new((stdout, stderr));
-                return Err(ExecError::OutputLimit { program, limit_bytes, partial }.into());
+                return Err(ExecError::OutputLimit {
+                    program,
+                    limit_bytes,
+                    partial,
+                }
+                .into());
             }
         }
-        Err(ExecError::Broken { program: stream.program.clone(), source: None }.into())
-    }
-
-    fn client(&self) -> ProcessServiceClient<tonic::transport::Channel> {
-        ProcessServiceClient::new(self.connection.channel())
-            .max_decoding_message_size(airlock_wire::MAX_MESSAGE_BYTES)
+        Err(ExecError::Broken {
+            program: stream.program.clone(),
+            source: None,
+        }
+        .into())
     }
 }
 
@@ -325,11 +350,20 @@ impl ExecStream {
                 // Before it started, the status says why it could not; after, it was cut off.
                 match self.pid {
                     None => ExecError::Start { program, source },
-                    Some(_) => ExecError::Broken { program, source: Some(source) },
+                    Some(_) => ExecError::Broken {
+                        program,
+                        source: Some(source),
+                    },
                 }
             })?;
-            let broken = || ExecError::Broken { program: self.program.clone(), source: None };
-            let event = message.ok_or_else(broken)?.event.and_then(|event| event.event);
+            let broken = || ExecError::Broken {
+                program: self.program.clone(),
+                source: None,
+            };
+            let event = message
+                .ok_or_else(broken)?
+                .event
+                .and_then(|event| event.event);
             match event {
                 // Another version's event, or a sign of life.
                 None | Some(WireEvent::Keepalive(_)) => {}
@@ -378,19 +412,22 @@ impl ExecStream {
             signal: Signal::try_from(number).map_or(number, Into::into),
             process_group: true,
         };
-        let mut client = ProcessServiceClient::new(self.connection.channel());
-        client.signal_process(self.connection.request(request)).await.map_err(|status| {
-            ExecError::Broken {
+        let mut client = client(&self.connection);
+        client
+            .signal_process(request)
+            .await
+            .map_err(|status| ExecError::Broken {
                 program: self.program.clone(),
                 source: Some(Fault::from_status(&status)),
-            }
-        })?;
+            })?;
         Ok(())
     }
 
     /// Starts to feed standard input, once the command has a pid.
     fn feed(&mut self, pid: u32) {
-        let Some(reader) = self.stdin.take() else { return };
+        let Some(reader) = self.stdin.take() else {
+            return;
+        };
         let connection = self.connection.clone();
         self.feeder = Some(tokio::spawn(async move {
             // A command that ends, or closes its input, before it has read all of it is no
@@ -415,7 +452,7 @@ async fn feed(
     pid: u32,
     mut reader: Box<dyn AsyncRead + Send + Unpin>,
 ) -> Result<(), Fault> {
-    let mut client = ProcessServiceClient::new(connection.channel());
+    let mut client = client(connection);
     let mut writer_id = [0u8; 16];
     getrandom::fill(&mut writer_id)
         .map_err(|error| Fault::new(airlock_wire::FaultKind::Internal, error.to_string()))?;
@@ -427,7 +464,7 @@ async fn feed(
         if length == 0 {
             break;
         }
-        let input = Input::Stdin(buffer[..length].to_vec().into());
+        let input = Input::Stdin(buffer[..length].to_vec());
         let request = SendInputRequest {
             process: Some(selector(pid)),
             input: Some(ProcessInput { input: Some(input) }),
@@ -435,20 +472,31 @@ async fn feed(
             writer_id: writer_id.clone(),
         };
         client
-            .send_input(connection.request(request))
+            .send_input(request)
             .await
             .map_err(|status| Fault::from_status(&status))?;
     }
-    let request = CloseStdinRequest { process: Some(selector(pid)) };
+    let request = CloseStdinRequest {
+        process: Some(selector(pid)),
+    };
     client
-        .close_stdin(connection.request(request))
+        .close_stdin(request)
         .await
         .map_err(|status| Fault::from_status(&status))?;
     Ok(())
 }
 
+type Client = ProcessServiceClient<InterceptedService<Channel, AddToken>>;
+
+fn client(connection: &Connection) -> Client {
+    ProcessServiceClient::new(connection.service())
+        .max_decoding_message_size(airlock_wire::MAX_MESSAGE_BYTES)
+}
+
 fn selector(pid: u32) -> ProcessSelector {
-    ProcessSelector { selector: Some(Selector::Pid(pid)) }
+    ProcessSelector {
+        selector: Some(Selector::Pid(pid)),
+    }
 }
 
 #[cfg(test)]
@@ -458,14 +506,47 @@ mod tests {
     #[test]
     fn ends_map_to_what_a_shell_gives() {
         let end = |end: ProcessEnd| ExecEnd::from_wire(end);
-        assert_eq!(end(ProcessEnd { exit_code: Some(3), ..Default::default() }).shell_code(), 3);
-        assert_eq!(end(ProcessEnd { signal_number: 11, ..Default::default() }).shell_code(), 139);
-        let killed = ProcessEnd { signal: Signal::Kill.into(), ..Default::default() };
+        assert_eq!(
+            end(ProcessEnd {
+                exit_code: Some(3),
+                ..Default::default()
+            })
+            .shell_code(),
+            3
+        );
+        assert_eq!(
+            end(ProcessEnd {
+                signal_number: 11,
+                ..Default::default()
+            })
+            .shell_code(),
+            139
+        );
+        let killed = ProcessEnd {
+            signal: Signal::Kill.into(),
+            ..Default::default()
+        };
         assert_eq!(end(killed).shell_code(), 137);
-        assert_eq!(end(ProcessEnd { timed_out: true, ..Default::default() }).shell_code(), 124);
-        let missing =
-            ProcessEnd { exit_code: Some(127), error: "no such".into(), ..Default::default() };
+        assert_eq!(
+            end(ProcessEnd {
+                timed_out: true,
+                ..Default::default()
+            })
+            .shell_code(),
+            124
+        );
+        let missing = ProcessEnd {
+            exit_code: Some(127),
+            error: "no such".into(),
+            ..Default::default()
+        };
         assert_eq!(end(missing).shell_code(), 127);
-        assert!(end(ProcessEnd { exit_code: Some(0), ..Default::default() }).is_success());
+        assert!(
+            end(ProcessEnd {
+                exit_code: Some(0),
+                ..Default::default()
+            })
+            .is_success()
+        );
     }
 }

@@ -15,7 +15,7 @@ mod target;
 mod umask;
 mod upload;
 
-pub use connection::{AddToken, Connection, ConnectError};
+pub use connection::{AddToken, ConnectError, Connection};
 pub use download::{DownloadOptions, Downloaded, download};
 pub use error::{DownloadError, ErrorKind, Misconduct, UploadError};
 pub use lane::{LaneLease, LaneSession, LaneUnusable};

@@ -61,7 +61,9 @@ impl Connection {
             async move {
                 // There is no second stream to reconnect with.
                 let gone = std::io::ErrorKind::NotConnected;
-                stream.map(TokioIo::new).ok_or_else(|| std::io::Error::from(gone))
+                stream
+                    .map(TokioIo::new)
+                    .ok_or_else(|| std::io::Error::from(gone))
             }
         });
         let channel = Self::endpoint().connect_with_connector(connector).await?;

@@ -117,7 +117,9 @@ pub async fn download(
     };
     let meter = Meter::new(progress, None);
     let source = source.clone();
-    let receiver = Receiver::new(target, source, slots, reason, requests, incoming, meter, settings);
+    let receiver = Receiver::new(
+        target, source, slots, reason, requests, incoming, meter, settings,
+    );
     let receiving = tokio::task::spawn_blocking(move || receiver.run());
 
     // A task of its own, because slots stay in use until the Space let go of them, also when
@@ -147,10 +149,12 @@ pub async fn download(
         }
         result
     });
-    let received = carrying.await.map_err(|error| match error.try_into_panic() {
-        Ok(panic) => std::panic::resume_unwind(panic),
-        Err(_) => DownloadError::Cancelled,
-    })??;
+    let received = carrying
+        .await
+        .map_err(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => DownloadError::Cancelled,
+        })??;
     let route = match (&received.network_reason, received.inline) {
         (_, true) => Route::Inline,
         (Some(_), false) => Route::Network,
@@ -201,7 +205,9 @@ async fn carry(
     .await;
     if let Err(status) = carried {
         // A receiver that is gone has its own reason.
-        let _ = events.send(Event::Failed(Fault::from_status(&status))).await;
+        let _ = events
+            .send(Event::Failed(Fault::from_status(&status)))
+            .await;
     }
 }
 

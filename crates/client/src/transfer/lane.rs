@@ -120,9 +120,7 @@ impl LaneSession {
         let answer = tokio::time::timeout(ATTACH_TIMEOUT, client.attach(request))
             .await
             .map_err(|_| LaneUnusable::new("the Space did not prove the lane in time"))?
-            .map_err(|status| {
-                LaneUnusable::new(shown_text(&Fault::from_status(&status).message))
-            })?
+            .map_err(|status| LaneUnusable::new(shown_text(&Fault::from_status(&status).message)))?
             .into_inner();
         if answer.geometry != Some(Geometry::from(lease.memory.geometry())) {
             return Err(LaneUnusable::new("the Space sees a lane of another layout"));
@@ -156,7 +154,7 @@ impl LaneSession {
     }
 
     /// Why the lane must not be used any more, once it failed.
-    pub(super) fn broken(&self) -> Option<String> {
+    pub(crate) fn broken(&self) -> Option<String> {
         self.shared.lock().broken.clone()
     }
 

@@ -90,7 +90,10 @@ enum Input {
         meta: std::fs::Metadata,
     },
     /// A pipe or a device with a name, or a file that does not know its size.
-    Pipe { file: File, path: PathBuf },
+    Pipe {
+        file: File,
+        path: PathBuf,
+    },
     Bytes(Bytes),
     Reader {
         reader: Box<dyn AsyncRead + Send + Unpin>,
@@ -151,7 +154,8 @@ impl OpenSource {
 
     /// Whether the whole source fits into one message.
     pub(super) fn is_small(&self) -> bool {
-        self.size.is_some_and(|size| size <= INLINE_MAX_BYTES as u64)
+        self.size
+            .is_some_and(|size| size <= INLINE_MAX_BYTES as u64)
     }
 
     /// Bytes read until now.
@@ -197,8 +201,9 @@ impl OpenSource {
                         other => other.map_err(|error| UploadError::source(path, error))?,
                     }
                 }
-                Input::Pipe { file, path } => retry(|| file.read(room))
-                    .map_err(|error| UploadError::source(path, error))?,
+                Input::Pipe { file, path } => {
+                    retry(|| file.read(room)).map_err(|error| UploadError::source(path, error))?
+                }
                 Input::Bytes(_) => 0,
                 Input::Reader {
                     reader,
@@ -223,7 +228,8 @@ impl OpenSource {
         let Input::Bytes(bytes) = &self.input else {
             return &[];
         };
-        let start = usize::try_from(self.offset).map_or(bytes.len(), |start| start.min(bytes.len()));
+        let start =
+            usize::try_from(self.offset).map_or(bytes.len(), |start| start.min(bytes.len()));
         let end = start.saturating_add(most).min(bytes.len());
         self.offset = end as u64;
         &bytes[start..end]
@@ -245,7 +251,9 @@ impl OpenSource {
                 let mut buffer = vec![0; bytes];
                 match file.read_exact_at(&mut buffer, offset) {
                     Ok(()) => Ok(buffer.into()),
-                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(self.changed()),
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        Err(self.changed())
+                    }
                     Err(error) => Err(UploadError::source(path, error)),
                 }
             }

@@ -85,7 +85,10 @@ pub(super) enum OpenTarget {
         options: PublishOptions,
     },
     /// A pipe or a device with a name: there is nothing to rename.
-    Pipe { file: File, path: PathBuf },
+    Pipe {
+        file: File,
+        path: PathBuf,
+    },
     Bytes(Vec<u8>),
     Writer {
         writer: Box<dyn AsyncWrite + Send + Unpin>,
@@ -287,7 +290,11 @@ fn publish(
     if options.fsync
         && let Some(folder) = path.parent()
     {
-        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let folder = if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
+        };
         File::open(folder)
             .and_then(|folder| folder.sync_all())
             .map_err(failed)?;

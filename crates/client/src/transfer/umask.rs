@@ -11,7 +11,9 @@ pub(super) fn umask() -> u32 {
         std::fs::read_to_string("/proc/self/status")
             .ok()
             .and_then(|status| {
-                let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+                let line = status
+                    .lines()
+                    .find_map(|line| line.strip_prefix("Umask:"))?;
                 u32::from_str_radix(line.trim(), 8).ok()
             })
             .unwrap_or(0o077)

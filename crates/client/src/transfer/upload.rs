@@ -234,7 +234,10 @@ impl Upload<'_> {
 
         let answers = async {
             let mut client = self.connection.lane();
-            let mut responses = client.put(ReceiverStream::new(outgoing)).await?.into_inner();
+            let mut responses = client
+                .put(ReceiverStream::new(outgoing))
+                .await?
+                .into_inner();
             while let Some(response) = responses.message().await? {
                 let Some(response) = response.message else {
                     continue;

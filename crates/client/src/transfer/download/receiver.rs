@@ -94,7 +94,10 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    #[expect(clippy::too_many_arguments, reason = "each is another part of the transfer")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is another part of the transfer"
+    )]
     pub(super) fn new(
         target: Target,
         source: GuestPath,
@@ -237,7 +240,10 @@ impl Receiver {
             let reason = if data.lane_error.is_empty() {
                 "the Space sent data over the connection".to_owned()
             } else {
-                format!("the Space cannot use the lane: {}", shown_text(&data.lane_error))
+                format!(
+                    "the Space cannot use the lane: {}",
+                    shown_text(&data.lane_error)
+                )
             };
             self.leave_lane(&reason);
         }
@@ -255,7 +261,11 @@ impl Receiver {
             return Err(Misconduct::from(CoverageError::PastEnd { end, size }).into());
         }
         if end < size && !end.is_multiple_of(LEAF_BYTES as u64) {
-            return Err(Misconduct::from(CoverageError::PastEnd { end: size, size: end }).into());
+            return Err(Misconduct::from(CoverageError::PastEnd {
+                end: size,
+                size: end,
+            })
+            .into());
         }
         if offset < self.frontier || self.pending.contains_key(&offset) {
             return Err(Misconduct::from(CoverageError::Overlap { offset, end }).into());
@@ -388,7 +398,10 @@ impl Receiver {
     fn wait(&mut self) -> Result<Option<Response>, DownloadError> {
         let timeout = self.settings.stall_timeout;
         let next = tokio::time::timeout(timeout, self.events.recv());
-        match self.runtime.block_on(self.settings.stop.run_until_cancelled(next)) {
+        match self
+            .runtime
+            .block_on(self.settings.stop.run_until_cancelled(next))
+        {
             None => Err(DownloadError::Cancelled),
             Some(Err(_)) => Err(DownloadError::Stalled { timeout }),
             Some(Ok(Some(Event::Response(message)))) => Ok(message),

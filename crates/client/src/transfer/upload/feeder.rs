@@ -104,7 +104,9 @@ impl Feeder {
         meter: Meter,
         pace: Pace,
     ) -> Self {
-        let mut free = lane.as_ref().map_or(Vec::new(), |lane| lane.slots().to_vec());
+        let mut free = lane
+            .as_ref()
+            .map_or(Vec::new(), |lane| lane.slots().to_vec());
         free.reverse();
         Self {
             window_bytes: plan::window_bytes(source.size(), free.len()),
@@ -171,7 +173,12 @@ impl Feeder {
             return false;
         }
         // The Space takes nothing that is too far past its first missing byte.
-        let oldest = self.flights.keys().next().copied().unwrap_or(self.source.offset());
+        let oldest = self
+            .flights
+            .keys()
+            .next()
+            .copied()
+            .unwrap_or(self.source.offset());
         let next_end = self.source.offset() + self.window_bytes as u64;
         if next_end - oldest > MAX_AHEAD_BYTES {
             return false;
@@ -186,7 +193,12 @@ impl Feeder {
     /// Sends the next part, or finish.
     fn advance(&mut self) -> Result<(), UploadError> {
         let known_end = self.source.size() == Some(self.source.offset());
-        let sent = !known_end && if self.network() { self.data()? } else { self.window()? };
+        let sent = !known_end
+            && if self.network() {
+                self.data()?
+            } else {
+                self.window()?
+            };
         if !sent {
             self.source.check_unchanged()?;
             self.ended = true;
@@ -209,7 +221,9 @@ impl Feeder {
         let mut filled = 0;
         let mut failure = None;
         while filled < self.window_bytes {
-            let chunk = self.source.next(CHUNK_BYTES.min(self.window_bytes - filled))?;
+            let chunk = self
+                .source
+                .next(CHUNK_BYTES.min(self.window_bytes - filled))?;
             if chunk.is_empty() {
                 break;
             }
@@ -333,7 +347,9 @@ impl Feeder {
         if let Some(kept) = &flight.kept {
             return Ok(kept.clone());
         }
-        let bytes = self.source.again(flight.part.offset(), flight.part.bytes())?;
+        let bytes = self
+            .source
+            .again(flight.part.offset(), flight.part.bytes())?;
         match flight.part.verify(&bytes) {
             Ok(()) => Ok(bytes),
             Err(_) => Err(self.source.changed()),
@@ -355,7 +371,10 @@ impl Feeder {
     }
 
     fn acknowledged(&mut self, ack: PutAck) -> Result<(), UploadError> {
-        let flight = self.flights.remove(&ack.offset).ok_or(Misconduct::Message)?;
+        let flight = self
+            .flights
+            .remove(&ack.offset)
+            .ok_or(Misconduct::Message)?;
         match ack.result.ok_or(Misconduct::Message)? {
             AckResult::Ok(_) => {
                 self.meter.add(flight.part.bytes() as u64);
@@ -438,7 +457,10 @@ impl Feeder {
     fn wait(&mut self) -> Result<Event, UploadError> {
         let timeout = self.pace.stall_timeout;
         let next = tokio::time::timeout(timeout, self.events.recv());
-        match self.runtime.block_on(self.pace.stop.run_until_cancelled(next)) {
+        match self
+            .runtime
+            .block_on(self.pace.stop.run_until_cancelled(next))
+        {
             None => Err(UploadError::Cancelled),
             Some(Err(_)) => Err(UploadError::Stalled { timeout }),
             Some(Ok(Some(event))) => Ok(event),
