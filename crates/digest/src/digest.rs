@@ -28,6 +28,7 @@ impl Digest {
     }
 
     /// Builds the digest from the final hash value: its eight words, big-endian (6.2.2).
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn from_words(words: &[u32; 8]) -> Self {
         let mut bytes = [0; 32];
         for (place, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {

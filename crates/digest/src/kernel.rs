@@ -2,6 +2,7 @@
 
 use crate::digest::Digest;
 use crate::file::FileHasher;
+#[cfg(target_arch = "x86_64")]
 use crate::group;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, ShaNi2, ShaNi4};
@@ -25,18 +26,16 @@ pub(crate) enum Kernel {
 impl Kernel {
     /// Every kernel that runs on this CPU.
     pub(crate) fn all_supported() -> Vec<Self> {
-        let mut kernels = vec![Self::Sha2];
-        #[cfg(target_arch = "x86_64")]
-        kernels.extend(
-            [
-                Avx2::detect().map(Self::Avx2),
-                ShaNi2::detect().map(Self::ShaNi2),
-                ShaNi4::detect().map(Self::ShaNi4),
-            ]
-            .into_iter()
-            .flatten(),
-        );
-        kernels
+        let candidates = [
+            Some(Self::Sha2),
+            #[cfg(target_arch = "x86_64")]
+            Avx2::detect().map(Self::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            ShaNi2::detect().map(Self::ShaNi2),
+            #[cfg(target_arch = "x86_64")]
+            ShaNi4::detect().map(Self::ShaNi4),
+        ];
+        candidates.into_iter().flatten().collect()
     }
 
     /// The name that benchmarks and logs print.

@@ -12,11 +12,13 @@
 
 mod digest;
 mod file;
+#[cfg(target_arch = "x86_64")]
 mod group;
 mod kernel;
 mod leaf;
 mod rate;
 mod root;
+#[cfg(target_arch = "x86_64")]
 mod sha256;
 #[cfg(target_arch = "x86_64")]
 mod simd;

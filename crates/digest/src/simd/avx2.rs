@@ -13,8 +13,8 @@
 //! - eight rounds make a loop body, after which the roles of the state are back in their
 //!   registers. Moves would cost more, and a longer body leaves the instruction cache.
 //!
-//! It is assembly because a compiler turns each of these three back: it spills to interleave
-//! rounds and makes blends and shuffles of the shifts, which together cost a factor of eight.
+//! The steps are assembly because a compiler optimises for a CPU: it spills to interleave rounds
+//! and makes shuffles and blends of scalar reads, which together cost a factor of eight here.
 
 #![expect(
     clippy::many_single_char_names,
