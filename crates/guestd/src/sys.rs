@@ -5,3 +5,5 @@
 pub(crate) mod inherited;
 pub(crate) mod machine;
 pub(crate) mod signals;
+pub(crate) mod spawn;
+pub(crate) mod watch;

@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use airlock_wire::MAX_MESSAGE_BYTES;
+use airlock_wire::cua::v1::process_service_server::ProcessServiceServer;
 use airlock_wire::cua::v1::system_service_server::SystemServiceServer;
 use airlock_wire::lane_v1::lane_service_server::LaneServiceServer;
 use airlock_wire::{Fault, FaultKind};
@@ -15,6 +17,7 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 
 use crate::lane_service::LaneService;
+use crate::process::Commands;
 use crate::state::Shared;
 use crate::system::System;
 
@@ -23,6 +26,7 @@ use crate::system::System;
 pub(super) struct Router {
     shared: Arc<Shared>,
     system: SystemServiceServer<System>,
+    processes: ProcessServiceServer<Commands>,
     lane: LaneServiceServer<LaneService>,
 }
 
@@ -31,6 +35,8 @@ impl Router {
         Self {
             shared: Arc::clone(shared),
             system: SystemServiceServer::new(System::new(Arc::clone(shared))),
+            processes: ProcessServiceServer::new(Commands::new(Arc::clone(shared)))
+                .max_decoding_message_size(MAX_MESSAGE_BYTES),
             lane: lane.into_server(),
         }
     }
@@ -61,6 +67,7 @@ impl Service<Request<Body>> for Router {
         let service = path.trim_start_matches('/').split('/').next();
         match service {
             Some("cua.env.v1.SystemService") => self.system.call(request),
+            Some("cua.env.v1.ProcessService") => self.processes.call(request),
             Some("airlock.lane.v1.LaneService") => self.lane.call(request),
             Some(_) | None => {
                 let message = format!("this guestd has no {path}");
