@@ -78,8 +78,8 @@ mod tests {
                 .copied()
                 .find(|candidate| {
                     let smaller = samples.iter().filter(|other| *other < candidate).count();
-                    let equal = samples.iter().filter(|other| *other == candidate).count();
-                    (smaller..smaller + equal).contains(&rank)
+                    let larger = samples.iter().filter(|other| *other > candidate).count();
+                    (smaller..n - larger).contains(&rank)
                 })
                 .unwrap()
         };

@@ -25,11 +25,17 @@ anywhere, so DO_NOT_TRACK has nothing to turn off."
 )]
 pub(crate) struct Cli {
     /// Say only what went wrong
-    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    #[arg(
+        long,
+        short,
+        global = true,
+        conflicts_with = "verbose",
+        display_order = 900
+    )]
     pub(crate) quiet: bool,
 
     /// Say more about what happens
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, display_order = 901)]
     pub(crate) verbose: bool,
 
     #[command(subcommand)]

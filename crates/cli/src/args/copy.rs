@@ -14,7 +14,7 @@ is a folder takes the file under its own name; one that ends in / must be a fold
 Every byte is verified by SHA-256, and the file appears under its name only when all of it is \
 there; a file that was there before stays until then.
 
---json prints one object with direction, space, path (in the Space), bytes, route (inline, lane or \
+--json prints one object with direction, space, path (where the file is now), bytes, route (inline, lane or \
 network), route_reason, root_sha256 (over the digests of the leaves), sha256 (with --sha256), \
 retries, replaced, ms and mib_s.")]
 pub(crate) struct CopyArgs {

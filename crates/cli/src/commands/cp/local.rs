@@ -43,10 +43,6 @@ pub(super) fn target(path: &Path, source_name: Option<&OsStr>) -> Result<PathBuf
                 "the source ends in no file name, so there is none for the destination",
             )),
         },
-        Ok(_) if must_be_folder => {
-            let message = format!("{} is not a folder", path.display());
-            Err(CommandError::new(Exit::NotFound, message))
-        }
         Ok(_) => Ok(path.to_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound && must_be_folder => {
             let message = format!("there is no folder {}", path.display());
