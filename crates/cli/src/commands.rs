@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{Cli, Command, SpacesCommand};
 use crate::exit::{CommandError, Exit};
-use crate::output::Output;
+use crate::output::{self, Output};
 
 mod bench;
 mod build_talk;
@@ -25,18 +25,16 @@ pub(crate) struct Context {
     pub(crate) cancel: CancellationToken,
 }
 
-impl Context {
-    /// Opens `AIRLOCK_HOME`.
-    pub(crate) fn airlock(&self) -> Result<Airlock, CommandError> {
-        Ok(Airlock::open()?)
-    }
+/// Opens `AIRLOCK_HOME`.
+fn airlock() -> Result<Airlock, CommandError> {
+    Ok(Airlock::open()?)
 }
 
 /// Does what the command line says.
 pub(crate) async fn run(command: Command, context: &Context) -> Result<(), CommandError> {
     match command {
         Command::Spaces(SpacesCommand::Create(args)) => spaces::create::run(args, context).await,
-        Command::Spaces(SpacesCommand::Ls(args)) => spaces::list::run(args, context).await,
+        Command::Spaces(SpacesCommand::Ls(args)) => spaces::list::run(&args, context),
         Command::Spaces(SpacesCommand::Info(args)) => spaces::info::run(args, context).await,
         Command::Spaces(SpacesCommand::Stop(args)) => spaces::stop::run(args, context).await,
         Command::Spaces(SpacesCommand::Start(args)) => spaces::start::run(args, context).await,
@@ -49,7 +47,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> Result<(), Comma
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "airlock", &mut script);
-            context.out.bytes(&script)
+            output::bytes(&script)
         }
     }
 }
@@ -90,7 +88,7 @@ pub(crate) async fn each<T>(
             return first.and(Err(CommandError::silent(Exit::Cancelled.code())));
         }
         if let Err(error) = action(name).await {
-            context.out.error(&error);
+            output::error(&error);
             first = first.and(Err(CommandError::silent(error.code())));
         }
     }

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     match run(cli.command, out) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            out.error(&error);
+            output::error(&error);
             ExitCode::from(error.code())
         }
     }

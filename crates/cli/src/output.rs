@@ -38,29 +38,6 @@ impl Output {
         Self { talk }
     }
 
-    /// Writes text that ends in a line break to stdout.
-    pub(crate) fn data(self, text: &str) -> Result<(), CommandError> {
-        self.bytes(text.as_bytes())
-    }
-
-    /// Writes bytes to stdout and flushes them.
-    pub(crate) fn bytes(self, bytes: &[u8]) -> Result<(), CommandError> {
-        let mut stdout = io::stdout().lock();
-        stdout
-            .write_all(bytes)
-            .and_then(|()| stdout.flush())
-            // Who reads the first line of a list and leaves has what they came for.
-            .map_err(|error| CommandError::stdout(&error, Exit::Success))
-    }
-
-    /// Writes a value as one line of JSON to stdout.
-    pub(crate) fn json(self, value: &impl Serialize) -> Result<(), CommandError> {
-        let mut line = serde_json::to_string(value)
-            .map_err(|error| CommandError::from_error(Exit::Failure, &error))?;
-        line.push('\n');
-        self.data(&line)
-    }
-
     /// Says something that `--quiet` leaves out.
     pub(crate) fn note(self, text: &str) {
         match self.talk {
@@ -85,22 +62,45 @@ impl Output {
         }
     }
 
-    /// Says why a command failed, and what can be done. Never left out.
-    pub(crate) fn error(self, error: &CommandError) {
-        if let Some(message) = error.message() {
-            talk(&format!("{RED}error:{RESET} {message}"));
-        }
-        for hint in error.hints() {
-            talk(&format!("{CYAN}hint:{RESET} {hint}"));
-        }
-    }
-
     /// Whether a bar that moves has somebody who watches it.
     pub(crate) fn shows_progress(self) -> bool {
         match self.talk {
             Talk::Quiet => false,
             Talk::Normal | Talk::Verbose => io::stderr().is_terminal(),
         }
+    }
+}
+
+/// Writes text that ends in a line break to stdout.
+pub(crate) fn data(text: &str) -> Result<(), CommandError> {
+    bytes(text.as_bytes())
+}
+
+/// Writes bytes to stdout and flushes them.
+pub(crate) fn bytes(bytes: &[u8]) -> Result<(), CommandError> {
+    let mut stdout = io::stdout().lock();
+    stdout
+        .write_all(bytes)
+        .and_then(|()| stdout.flush())
+        // Who reads the first line of a list and leaves has what they came for.
+        .map_err(|error| CommandError::stdout(&error, Exit::Success))
+}
+
+/// Writes a value as one line of JSON to stdout.
+pub(crate) fn json(value: &impl Serialize) -> Result<(), CommandError> {
+    let mut line = serde_json::to_string(value)
+        .map_err(|error| CommandError::from_error(Exit::Failure, &error))?;
+    line.push('\n');
+    data(&line)
+}
+
+/// Says why a command failed, and what can be done. Never left out.
+pub(crate) fn error(error: &CommandError) {
+    if let Some(message) = error.message() {
+        talk(&format!("{RED}error:{RESET} {message}"));
+    }
+    for hint in error.hints() {
+        talk(&format!("{CYAN}hint:{RESET} {hint}"));
     }
 }
 

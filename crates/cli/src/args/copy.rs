@@ -18,10 +18,10 @@ there; a file that was there before stays until then.
 network), route_reason, root_sha256 (over the digests of the leaves), sha256 (with --sha256), \
 retries, replaced, ms and mib_s.")]
 pub(crate) struct CopyArgs {
-    /// Local file, NAME:/path, or - for standard input
+    /// Local file, NAME:PATH in a Space, or - for standard input
     #[arg(value_name = "SRC")]
     pub(crate) source: OsString,
-    /// Local file or folder, NAME:/path, or - for standard output
+    /// Local file or folder, NAME:PATH in a Space, or - for standard output
     #[arg(value_name = "DST")]
     pub(crate) target: OsString,
     /// Succeed only when the file would survive a crash of the machine it went to

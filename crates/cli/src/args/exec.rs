@@ -28,7 +28,7 @@ pub(crate) struct ExecArgs {
     #[arg(long, value_name = "D")]
     pub(crate) cwd: Option<OsString>,
     /// Variable to add to the command's environment; may be given several times
-    #[arg(long, value_name = "K=V", value_parser = OsStringValueParser::new().try_map(variable))]
+    #[arg(long, value_name = "K=V", value_parser = OsStringValueParser::new().try_map(|text| variable(&text)))]
     pub(crate) env: Vec<Variable>,
     /// User to run as
     #[arg(long, value_name = "U")]
@@ -56,7 +56,7 @@ pub(crate) struct Variable {
     pub(crate) value: OsString,
 }
 
-fn variable(text: OsString) -> Result<Variable, String> {
+fn variable(text: &OsStr) -> Result<Variable, String> {
     let bytes = text.as_bytes();
     match bytes.iter().position(|&byte| byte == b'=') {
         Some(0) => Err("the name before = is empty".to_owned()),
@@ -86,13 +86,13 @@ mod tests {
 
     #[test]
     fn a_variable_is_split_at_its_first_equals_sign() {
-        let found = variable(OsString::from("A=b=c")).unwrap();
+        let found = variable(OsStr::new("A=b=c")).unwrap();
         assert_eq!((found.name, found.value), ("A".into(), "b=c".into()));
-        let raw = variable(OsStr::from_bytes(b"A=\xff").to_owned()).unwrap();
+        let raw = variable(OsStr::from_bytes(b"A=\xff")).unwrap();
         assert_eq!(raw.value.as_bytes(), b"\xff");
-        assert!(variable("=x".into()).is_err());
-        assert!(variable("x".into()).is_err());
-        assert!(variable("".into()).is_err());
+        assert!(variable(OsStr::new("=x")).is_err());
+        assert!(variable(OsStr::new("x")).is_err());
+        assert!(variable(OsStr::new("")).is_err());
     }
 
     #[test]

@@ -7,8 +7,9 @@ use airlock_bench::output::default_dir;
 use airlock_bench::{BenchError, Event, Plan, RunOptions, report};
 
 use crate::args::bench::{BenchCommand, BenchRun, FileTransferArgs};
-use crate::commands::{Context, exit_of};
+use crate::commands::{self, Context, exit_of};
 use crate::exit::{CommandError, Exit, io_exit};
+use crate::output;
 use crate::progress::Progress;
 
 /// Runs a benchmark.
@@ -19,7 +20,7 @@ pub(crate) async fn run(command: BenchCommand, context: &Context) -> Result<(), 
 }
 
 async fn file_transfer(args: FileTransferArgs, context: &Context) -> Result<(), CommandError> {
-    let airlock = context.airlock()?;
+    let airlock = commands::airlock()?;
     let started_at = jiff::Timestamp::now();
     let options = RunOptions {
         space: args.space,
@@ -42,9 +43,9 @@ async fn file_transfer(args: FileTransferArgs, context: &Context) -> Result<(), 
         context.out.warn(warning);
     }
     if args.json {
-        context.out.json(&outcome.result)?;
+        output::json(&outcome.result)?;
     } else {
-        context.out.data(&report::tables(&outcome.result))?;
+        output::data(&report::tables(&outcome.result))?;
     }
     context
         .out

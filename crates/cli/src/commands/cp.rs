@@ -13,7 +13,7 @@ use crate::args::copy::CopyArgs;
 use crate::commands::Context;
 use crate::endpoint::{self, Copy};
 use crate::exit::{CommandError, Exit};
-use crate::output::human_bytes;
+use crate::output::{self, human_bytes};
 use crate::progress::Progress;
 
 mod download;
@@ -52,12 +52,12 @@ fn report(
         receipt.route
     ));
     if args.json {
-        return context.out.json(&receipt::Json::new(transfer, receipt));
+        return output::json(&receipt::Json::new(transfer, receipt));
     }
     match &receipt.sha256 {
         Some(digest) => {
             let line = receipt::sha256sum_line(&digest.to_string(), transfer.local_name);
-            context.out.bytes(&line)
+            output::bytes(&line)
         }
         None => Ok(()),
     }

@@ -4,8 +4,10 @@ use airlock::{Finding, Verdict};
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
-use crate::commands::Context;
+use crate::commands::{self, Context};
 use crate::exit::{CommandError, Exit};
+use crate::output;
+use crate::progress::Progress;
 
 /// What `--json` prints. Stable.
 #[derive(Debug, Serialize)]
@@ -18,16 +20,28 @@ struct Report<'a> {
 
 /// Says what this host has. Ends with 4 when Spaces cannot be made.
 pub(crate) async fn run(args: &DoctorArgs, context: &Context) -> Result<(), CommandError> {
-    let report = context.airlock()?.doctor().await;
+    let airlock = commands::airlock()?;
+    let report = {
+        // The accelerator may have to be tried out.
+        let bar = Progress::activity(context.out);
+        bar.tick();
+        bar.say("looking at this host");
+        tokio::select! {
+            report = airlock.doctor() => report,
+            () = context.cancel.cancelled() => {
+                return Err(CommandError::silent(Exit::Cancelled.code()));
+            }
+        }
+    };
     let healthy = report.is_healthy();
     if args.json {
-        context.out.json(&Report {
+        output::json(&Report {
             healthy,
             version: env!("CARGO_PKG_VERSION"),
             findings: &report.findings,
         })?;
     } else {
-        context.out.data(&text(&report.findings))?;
+        output::data(&text(&report.findings))?;
     }
     if healthy {
         return Ok(());
@@ -51,13 +65,12 @@ fn text(findings: &[Finding]) -> String {
             Verdict::Warning => "warning",
             Verdict::Missing => "missing",
         };
-        text.push_str(&format!(
-            "{mark}  {:width$}  {}\n",
-            finding.name, finding.detail
-        ));
+        let line = format!("{mark}  {:width$}  {}\n", finding.name, finding.detail);
+        text.push_str(&line);
         if let Some(hint) = &finding.hint {
             for line in hint.lines() {
-                text.push_str(&format!("         {:width$}  -> {line}\n", ""));
+                let line = format!("         {:width$}  -> {line}\n", "");
+                text.push_str(&line);
             }
         }
     }

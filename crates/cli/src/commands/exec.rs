@@ -112,7 +112,10 @@ async fn command(args: &ExecArgs) -> Result<Exec, Failure> {
 /// The contract that guestd speaks has texts here, not bytes.
 fn text<'a>(value: &'a OsStr, what: &str) -> Result<&'a str, Failure> {
     value.to_str().ok_or_else(|| {
-        let message = format!("{what} {value:?} is not UTF-8, which exec cannot pass on");
+        let message = format!(
+            "{what} {} is not UTF-8, which exec cannot pass on",
+            value.display()
+        );
         Failure::Airlock(
             CommandError::new(Exit::Usage, message)
                 .hint("give it by standard input, or put it into a script"),

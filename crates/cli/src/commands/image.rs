@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use crate::args::ImageCommand;
 use crate::commands::build_talk::BuildTalk;
-use crate::commands::{Context, each};
+use crate::commands::{self, Context, each};
 use crate::exit::{CommandError, Exit};
-use crate::output::{human_bytes, table};
+use crate::output::{self, human_bytes, table};
 
 /// What `image rm --json` prints for each image. Stable.
 #[derive(Debug, Serialize)]
@@ -19,19 +19,19 @@ struct Removed {
 
 /// Lists, builds or removes images.
 pub(crate) async fn run(command: ImageCommand, context: &Context) -> Result<(), CommandError> {
-    let airlock = context.airlock()?;
+    let airlock = commands::airlock()?;
     match command {
         ImageCommand::Ls { json } => {
             let images = blocking(move || Ok(airlock.images().ls()?)).await?;
             if json {
-                return context.out.json(&images);
+                return output::json(&images);
             }
-            context.out.data(&list_table(&images))
+            output::data(&list_table(&images))
         }
         ImageCommand::Build { name, cached, json } => {
             let info = build(airlock, name, cached, context).await?;
             if json {
-                return context.out.json(&info);
+                return output::json(&info);
             }
             context.out.note(&format!(
                 "built {}, {}",
@@ -49,7 +49,7 @@ pub(crate) async fn run(command: ImageCommand, context: &Context) -> Result<(), 
                 })
                 .await?;
                 if json {
-                    return context.out.json(&Removed { name, freed_bytes });
+                    return output::json(&Removed { name, freed_bytes });
                 }
                 let freed = human_bytes(freed_bytes);
                 context.out.note(&format!("removed {name}, {freed} freed"));

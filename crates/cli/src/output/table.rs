@@ -10,7 +10,8 @@ pub(crate) fn render<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> 
     let line = |cells: [&str; N]| {
         let mut line = String::new();
         for (cell, width) in cells.iter().zip(widths) {
-            line.push_str(&format!("{cell:<width$}  "));
+            let padded = format!("{cell:<width$}  ");
+            line.push_str(&padded);
         }
         line.truncate(line.trim_end().len());
         line.push('\n');

@@ -11,7 +11,7 @@ use airlock::{GuestPath, Target};
 use super::local;
 use super::receipt::{Direction, Transfer};
 use crate::args::copy::CopyArgs;
-use crate::commands::Context;
+use crate::commands::{self, Context};
 use crate::endpoint::{LocalEnd, SpacePath};
 use crate::exit::{CommandError, Exit};
 use crate::progress::Progress;
@@ -30,7 +30,7 @@ pub(super) async fn run(
         }
         LocalEnd::Path(path) => Some(local::target(path, super::file_name(&source.path))?),
     };
-    let space = context.airlock()?.space(&source.name).await?;
+    let space = commands::airlock()?.space(&source.name).await?;
     let progress = Arc::new(Progress::bytes(context.out, None));
     let target = match &path {
         Some(path) => Target::from(path.clone()),

@@ -9,7 +9,7 @@ use airlock::{GuestPath, Source};
 use super::local;
 use super::receipt::{Direction, Transfer};
 use crate::args::copy::CopyArgs;
-use crate::commands::Context;
+use crate::commands::{self, Context};
 use crate::endpoint::{LocalEnd, SpacePath};
 use crate::exit::{CommandError, Exit};
 use crate::progress::Progress;
@@ -33,7 +33,7 @@ pub(super) async fn run(
         LocalEnd::Stdio => Source::reader(tokio::io::stdin()),
         LocalEnd::Path(path) => Source::from(path.clone()),
     };
-    let space = context.airlock()?.space(&target.name).await?;
+    let space = commands::airlock()?.space(&target.name).await?;
     let progress = Arc::new(Progress::bytes(context.out, None));
     let receipt = space
         .upload(source, GuestPath::new(path.as_bytes()))

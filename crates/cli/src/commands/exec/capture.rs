@@ -11,6 +11,7 @@ use super::outcome::{Outcome, Word};
 use crate::args::exec::ExecArgs;
 use crate::commands::Context;
 use crate::exit::CommandError;
+use crate::output;
 
 /// How much of each stream is held back; the rest is dropped and the object says so.
 const LIMIT_BYTES: usize = 64 * 1024 * 1024;
@@ -45,7 +46,7 @@ pub(super) async fn run(args: &ExecArgs, context: &Context) -> Result<(), Comman
     };
     let result = super::run_to_end(args, context, sink).await;
     let outcome = Outcome::of(result);
-    context.out.json(&Json {
+    output::json(&Json {
         outcome: outcome.word,
         exit_code: outcome.exit_code,
         signal: outcome.signal,

@@ -3,14 +3,15 @@
 use airlock::{Kind, SpaceSpec};
 
 use crate::args::CreateArgs;
-use crate::commands::Context;
 use crate::commands::spaces::narrator;
+use crate::commands::{self, Context};
 use crate::exit::{CommandError, Exit};
+use crate::output;
 
 /// Makes a Space. Prints its name, so that `NAME=$(airlock spaces create tiny)` works.
 pub(crate) async fn run(args: CreateArgs, context: &Context) -> Result<(), CommandError> {
     supported(&args)?;
-    let airlock = context.airlock()?;
+    let airlock = commands::airlock()?;
     let name = match args.name {
         Some(name) => name,
         None => airlock.free_name()?,
@@ -30,9 +31,9 @@ pub(crate) async fn run(args: CreateArgs, context: &Context) -> Result<(), Comma
         .create(spec, narrator(context), &context.cancel)
         .await?;
     if args.json {
-        return context.out.json(&airlock.info(&name)?);
+        return output::json(&airlock.info(&name)?);
     }
-    context.out.data(&format!("{name}\n"))
+    output::data(&format!("{name}\n"))
 }
 
 /// Refuses what the grammar knows and this version cannot do, before anything is made.

@@ -4,8 +4,9 @@ use airlock::SpaceName;
 use serde::Serialize;
 
 use crate::args::DeleteArgs;
-use crate::commands::{Context, each};
+use crate::commands::{self, Context, each};
 use crate::exit::CommandError;
+use crate::output;
 
 /// What `--json` prints for each Space. Stable.
 #[derive(Debug, Serialize)]
@@ -17,7 +18,7 @@ struct Deleted {
 
 /// Deletes each Space. One that is not there is what was wanted, so it is no error.
 pub(crate) async fn run(args: DeleteArgs, context: &Context) -> Result<(), CommandError> {
-    let airlock = context.airlock()?;
+    let airlock = commands::airlock()?;
     let names = if args.all {
         airlock
             .list()?
@@ -30,7 +31,7 @@ pub(crate) async fn run(args: DeleteArgs, context: &Context) -> Result<(), Comma
     each(names, context, async |name| {
         let deleted = airlock.delete(&name).await?;
         if args.json {
-            return context.out.json(&Deleted { name, deleted });
+            return output::json(&Deleted { name, deleted });
         }
         context.out.note(&if deleted {
             format!("deleted {name}")

@@ -2,20 +2,21 @@
 
 use crate::args::NamesArgs;
 use crate::commands::spaces::details;
-use crate::commands::{Context, each};
+use crate::commands::{self, Context, each};
 use crate::exit::CommandError;
+use crate::output;
 
 /// Says everything about each Space.
 pub(crate) async fn run(args: NamesArgs, context: &Context) -> Result<(), CommandError> {
-    let airlock = context.airlock()?;
+    let airlock = commands::airlock()?;
     let mut first = true;
     each(args.names, context, async |name| {
         let info = airlock.info(&name)?;
         if args.json {
-            return context.out.json(&info);
+            return output::json(&info);
         }
         let gap = if std::mem::take(&mut first) { "" } else { "\n" };
-        context.out.data(&format!("{gap}{}", details(&info)))
+        output::data(&format!("{gap}{}", details(&info)))
     })
     .await
 }

@@ -2,18 +2,19 @@
 
 use crate::args::NamesArgs;
 use crate::commands::spaces::narrator;
-use crate::commands::{Context, each};
+use crate::commands::{self, Context, each};
 use crate::exit::CommandError;
+use crate::output;
 
 /// Starts each Space.
 pub(crate) async fn run(args: NamesArgs, context: &Context) -> Result<(), CommandError> {
-    let airlock = context.airlock()?;
+    let airlock = commands::airlock()?;
     each(args.names, context, async |name| {
         let info = airlock
             .start(&name, narrator(context), &context.cancel)
             .await?;
         if args.json {
-            return context.out.json(&info);
+            return output::json(&info);
         }
         context.out.note(&format!("started {name}"));
         Ok(())
