@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use airlock_wire::MAX_MESSAGE_BYTES;
+use airlock_wire::cua::v1::filesystem_service_server::FilesystemServiceServer;
 use airlock_wire::cua::v1::process_service_server::ProcessServiceServer;
 use airlock_wire::cua::v1::system_service_server::SystemServiceServer;
 use airlock_wire::lane_v1::lane_service_server::LaneServiceServer;
@@ -16,6 +17,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
 
+use crate::filesystem::Files;
 use crate::lane_service::LaneService;
 use crate::process::Commands;
 use crate::state::Shared;
@@ -27,6 +29,7 @@ pub(super) struct Router {
     shared: Arc<Shared>,
     system: SystemServiceServer<System>,
     processes: ProcessServiceServer<Commands>,
+    files: FilesystemServiceServer<Files>,
     lane: LaneServiceServer<LaneService>,
 }
 
@@ -36,6 +39,8 @@ impl Router {
             shared: Arc::clone(shared),
             system: SystemServiceServer::new(System::new(Arc::clone(shared))),
             processes: ProcessServiceServer::new(Commands::new(Arc::clone(shared)))
+                .max_decoding_message_size(MAX_MESSAGE_BYTES),
+            files: FilesystemServiceServer::new(Files::new(Arc::clone(shared)))
                 .max_decoding_message_size(MAX_MESSAGE_BYTES),
             lane: lane.into_server(),
         }
@@ -68,6 +73,7 @@ impl Service<Request<Body>> for Router {
         match service {
             Some("cua.env.v1.SystemService") => self.system.call(request),
             Some("cua.env.v1.ProcessService") => self.processes.call(request),
+            Some("cua.env.v1.FilesystemService") => self.files.call(request),
             Some("airlock.lane.v1.LaneService") => self.lane.call(request),
             Some(_) | None => {
                 let message = format!("this guestd has no {path}");
