@@ -28,6 +28,7 @@ use tonic::{Request, Response, Status, Streaming};
 use self::upload::Uploads;
 use crate::convert::unsupported;
 use crate::paths;
+use crate::server::body::Integrity;
 use crate::state::Shared;
 use crate::users::User;
 
@@ -206,7 +207,12 @@ impl FilesystemService for Files {
         &self,
         request: Request<Streaming<WriteFileRequest>>,
     ) -> Answer<WriteFileResponse> {
-        let written = write::receive(&self.view()?, request.into_inner()).await?;
+        let integrity = request
+            .extensions()
+            .get::<Integrity>()
+            .cloned()
+            .unwrap_or_default();
+        let written = write::receive(&self.view()?, request.into_inner(), &integrity).await?;
         Ok(Response::new(WriteFileResponse {
             entry: Some(written.entry),
             sha256: written.sha256,

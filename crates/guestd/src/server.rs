@@ -1,6 +1,7 @@
 //! The gRPC server: built from a [`Config`], then served until told to stop.
 
 mod access;
+pub(crate) mod body;
 mod router;
 
 use std::io;

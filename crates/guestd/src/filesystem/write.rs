@@ -16,6 +16,7 @@ use tonic::{Status, Streaming};
 use super::{MAX_CHUNK_BYTES, View, blocking, entry, refuse};
 use crate::paths::escape_path;
 use crate::publish::{PendingFile, PublishOptions};
+use crate::server::body::Integrity;
 
 /// Messages between the connection and the disk.
 const QUEUE: usize = 2;
@@ -31,6 +32,7 @@ pub(super) struct Written {
 pub(super) async fn receive(
     view: &View,
     mut requests: Streaming<WriteFileRequest>,
+    integrity: &Integrity,
 ) -> Result<Written, Status> {
     let first = requests
         .message()
@@ -60,6 +62,9 @@ pub(super) async fn receive(
                 // The writer has failed and says why.
                 return Ok(());
             }
+        }
+        if integrity.is_broken() {
+            return Err(Status::cancelled("the upload broke off"));
         }
         drop(sender);
         let _ = finish.send(());

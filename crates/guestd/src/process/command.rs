@@ -73,7 +73,9 @@ pub(super) struct Command {
     pub(super) started: Duration,
     pub(super) output: Arc<Output>,
     pub(super) input: Arc<Input>,
-    terminal: Option<Arc<End>>,
+    has_terminal: bool,
+    /// Present until the last program has closed it.
+    terminal: Mutex<Option<Arc<End>>>,
     /// Present until it is reaped; only then does its number mean somebody else.
     group: Mutex<Option<Group>>,
     stop: watch::Sender<Option<Stop>>,
@@ -140,7 +142,8 @@ impl Command {
             output: Arc::new(Output::new(options.scrollback_bytes, hashed)),
             options,
             input,
-            terminal,
+            has_terminal,
+            terminal: Mutex::new(terminal),
             group: Mutex::new(Some(Group::new(pid, cgroup))),
             stop: watch::Sender::new(None),
             over,
@@ -151,6 +154,10 @@ impl Command {
 
     fn group(&self) -> MutexGuard<'_, Option<Group>> {
         self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn terminal(&self) -> MutexGuard<'_, Option<Arc<End>>> {
+        self.terminal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it has not ended.
@@ -183,7 +190,7 @@ impl Command {
 
     /// Sets the size of its terminal.
     pub(super) fn resize(&self, size: Winsize) -> Result<(), Fault> {
-        let Some(terminal) = &self.terminal else {
+        let Some(terminal) = self.terminal().clone() else {
             return Err(Fault::new(
                 FaultKind::InvalidArgument,
                 "the command has no terminal",
@@ -206,7 +213,7 @@ impl Command {
             pid: self.pid,
             tag: self.options.tag.clone(),
             config: Some(self.config.clone()),
-            pty: self.terminal.is_some(),
+            pty: self.has_terminal,
             state: state.into(),
             end,
             started_at: Some(timestamp(self.started)),
@@ -230,7 +237,9 @@ impl Command {
         // A job in the background may hold the pipes for long; it shall neither block nor be
         // ended by a closed pipe.
         pumps.finish().await;
-        drop(ends);
+        drop((ends, exit));
+        self.input.release().await;
+        self.terminal().take();
         tokio::time::sleep(KEEP_AFTER_END).await;
         let keep = if self.options.request_id.is_empty() {
             0

@@ -149,6 +149,13 @@ impl Input {
     }
 }
 
+impl Input {
+    /// Gives the descriptor up, once nobody can read from it any more.
+    pub(super) async fn release(&self) {
+        self.state.lock().await.sink = Sink::None;
+    }
+}
+
 fn closed() -> Fault {
     Fault::new(
         FaultKind::InvalidArgument,

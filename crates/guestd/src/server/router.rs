@@ -73,7 +73,7 @@ impl Service<Request<Body>> for Router {
         match service {
             Some("cua.env.v1.SystemService") => self.system.call(request),
             Some("cua.env.v1.ProcessService") => self.processes.call(request),
-            Some("cua.env.v1.FilesystemService") => self.files.call(request),
+            Some("cua.env.v1.FilesystemService") => self.files.call(super::body::watch(request)),
             Some("airlock.lane.v1.LaneService") => self.lane.call(request),
             Some(_) | None => {
                 let message = format!("this guestd has no {path}");
