@@ -162,17 +162,13 @@ impl LaneDevice {
         let at = locate(self.geometry, slot, offset, data.len())?;
         let io = |source| SlotError::Io { slot, source };
         #[cfg(feature = "fault-injection")]
-        if let Some(faults) = &self.faults {
-            faults.before_write().map_err(io)?;
-        }
-        self.file.write_all_at(data, at).map_err(io)?;
+        let flipped = match &self.faults {
+            Some(faults) => faults.before_write(data).map_err(io)?,
+            None => None,
+        };
         #[cfg(feature = "fault-injection")]
-        if let Some(faults) = &self.faults
-            && let Some(flipped) = faults.flip(data)
-        {
-            self.file.write_all_at(&flipped, at).map_err(io)?;
-        }
-        Ok(())
+        let data = flipped.as_deref().unwrap_or(data);
+        self.file.write_all_at(data, at).map_err(io)
     }
 
     /// Reads whole blocks at the start of the lane, which is Airlock's own.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use airlock_digest::{Digest, FileHasher};
 use airlock_lane::Part;
 use airlock_model::Route;
-use airlock_wire::Fault;
+use airlock_wire::{Fault, FaultKind};
 use airlock_wire::lane_v1::put_request::Message as Request;
 use airlock_wire::lane_v1::put_response::Message as Response;
 use airlock_wire::lane_v1::{Data, PutDone, PutFinish, PutOpen, PutRequest};
@@ -253,14 +253,19 @@ impl Upload<'_> {
             biased;
             () = self.stop.cancelled() => return Err(UploadError::Cancelled),
             fed = &mut feeding => fed,
-            answered = answers => {
-                if let Err(status) = answered {
-                    // The feeder may know better why: it fails first when the source does.
-                    let _ = events.send(Event::Failed(Fault::from_status(&status)));
+            answered = answers => match answered.map_err(|status| Fault::from_status(&status)) {
+                // The feeder went first and knows why; or all is well, and it is about to end.
+                Ok(()) => {
+                    drop(events);
+                    feeding.await
                 }
-                drop(events);
-                feeding.await
-            }
+                Err(fault) if fault.kind == FaultKind::Cancelled => {
+                    let _ = events.send(Event::Failed(fault));
+                    feeding.await
+                }
+                // It may be in the middle of a read that nothing can end, so it is not waited for.
+                Err(fault) => return Err(fault.into()),
+            },
         };
         let fed = fed.map_err(panicked)??;
         let route = match fed.network_reason {

@@ -200,7 +200,7 @@ impl Get {
                 biased;
                 () = cancelled(lease_end.as_ref()) => {
                     let message = "the lease ended during the transfer";
-                    return Err(Fault::new(FaultKind::Cancelled, message));
+                    return Err(Fault::new(FaultKind::SessionNotFound, message));
                 }
                 Some(outcome) = self.outcomes.recv() => self.announce(outcome).await?,
                 permit = permits.acquire_owned(), if wants_data => {
