@@ -1,0 +1,73 @@
+//! What a Space must not reach.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use airlock_e2e::TestSpace;
+
+/// A listener that counts who gets through, on every address of the host's loopback.
+fn count_visitors(address: &str) -> Option<(u16, Arc<AtomicU32>)> {
+    let listener = TcpListener::bind((address, 0)).ok()?;
+    let port = listener.local_addr().ok()?.port();
+    let visitors = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&visitors);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            count.fetch_add(1, Ordering::Relaxed);
+            if let Ok(mut stream) = stream {
+                // The visitor may be gone already; it was counted.
+                let _ = stream.write_all(b"host\n");
+            }
+        }
+    });
+    Some((port, visitors))
+}
+
+fn reaches_nothing_of_the_host(network: &str) {
+    let space = TestSpace::with("wall", "tiny", &["--network", network]);
+    let (port, visitors) = count_visitors("127.0.0.1").unwrap();
+    let v6 = count_visitors("::1");
+    // The listener works: this process reaches it.
+    std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    while visitors.load(Ordering::Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    let gateways = space.sh("ip route | sed -n 's/.*via \\([0-9.]*\\).*/\\1/p'");
+    let mut addresses: Vec<String> = ["127.0.0.1", "0.0.0.0", "10.0.2.2", "169.254.193.2"]
+        .iter()
+        .map(|address| (*address).to_owned())
+        .collect();
+    addresses.extend(gateways.lines().map(str::to_owned));
+    for address in &addresses {
+        let line = format!("echo x | nc -w 2 {address} {port} | head -c 5; true");
+        assert_eq!(
+            space.sh(&line),
+            "",
+            "something answered at {address} ({network})"
+        );
+    }
+    assert_eq!(
+        visitors.load(Ordering::Relaxed),
+        1,
+        "the Space reached the host's loopback"
+    );
+    if let Some((port, visitors)) = v6 {
+        let line = format!("echo x | nc -w 2 ::1 {port} | head -c 5; true");
+        assert_eq!(space.sh(&line), "");
+        assert_eq!(visitors.load(Ordering::Relaxed), 0);
+    }
+}
+
+#[test]
+fn the_default_network_does_not_lead_to_the_hosts_loopback() {
+    reaches_nothing_of_the_host("default");
+}
+
+#[test]
+fn no_network_is_no_network() {
+    reaches_nothing_of_the_host("none");
+    let space = TestSpace::with("none", "tiny", &["--network", "none"]);
+    assert_eq!(space.sh("ip route | grep -c default; true"), "0");
+}
