@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
-/// Names the binary, at compile time (to embed) and at run time (where nothing is embedded).
+/// Names the binary, at compile time to embed it, and at run time to use another one.
 pub const GUESTD_ENV: &str = "AIRLOCK_GUESTD";
 
 /// The file name looked for next to the running executable.
@@ -58,19 +58,18 @@ pub struct GuestdBin {
     pub path: Option<PathBuf>,
 }
 
-/// Finds the guestd binary: embedded, else `AIRLOCK_GUESTD`, else next to the executable.
+/// Finds the guestd binary: `AIRLOCK_GUESTD`, else embedded, else next to the executable.
 pub fn find() -> Result<GuestdBin, GuestdError> {
+    if let Some(path) = env::var_os(GUESTD_ENV).filter(|path| !path.is_empty()) {
+        return from_file(path.into());
+    }
     if let Some(bytes) = EMBEDDED {
         return Ok(GuestdBin {
             bytes: Cow::Borrowed(bytes),
             path: None,
         });
     }
-    let path = match env::var_os(GUESTD_ENV).filter(|path| !path.is_empty()) {
-        Some(path) => PathBuf::from(path),
-        None => beside_executable()?,
-    };
-    from_file(path)
+    from_file(beside_executable()?)
 }
 
 /// Reads and checks the binary at `path`.
