@@ -46,9 +46,9 @@ pub struct Host {
 /// The programs that took part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Software {
-    /// Airlock's version.
+    /// Airlock's version and build.
     pub airlock_version: String,
-    /// SHA-256 of each program.
+    /// SHA-256 of each program, and of the image of a Space made for the run.
     pub binaries: Vec<Binary>,
     /// First line of QEMU's version, or why there is none.
     pub qemu: String,

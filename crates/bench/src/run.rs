@@ -7,7 +7,7 @@ use airlock::{Airlock, CancellationToken, Error, SpaceInfo};
 use airlock_model::{ImageName, SpaceName, SpaceSpec};
 use jiff::Timestamp;
 
-use crate::environment::{Host, LoadAverage, Software, load_average};
+use crate::environment::{Binary, Host, LoadAverage, Software, load_average};
 use crate::output::{OutputDir, OutputError, REPORT_FILE};
 use crate::plan::{LATENCY_WARM_UPS, Plan};
 use crate::result::{
@@ -139,7 +139,7 @@ impl BenchError {
 /// measured until then is dropped, so that no half of a run is taken for one.
 pub async fn run(
     airlock: &Airlock,
-    options: RunOptions,
+    mut options: RunOptions,
     events: impl Fn(Event) + Send + Sync,
     cancel: CancellationToken,
 ) -> Result<RunOutcome, BenchError> {
@@ -149,6 +149,8 @@ pub async fn run(
         Some(name) => name.clone(),
         None => make_space(airlock, &options, &events, &cancel).await?,
     };
+    let binaries = space_binaries(airlock, &options);
+    options.software.binaries.extend(binaries);
     let measured = measure_space(airlock, &name, &options, &events, &cancel).await;
     let mut warnings = Vec::new();
     if options.space.is_none() {
@@ -249,6 +251,25 @@ async fn measure_space(
         load_after: load_average(),
         measurements,
     })
+}
+
+/// guestd and image of a Space that was just made. Of an older one nobody knows whether the image
+/// was built anew since.
+fn space_binaries(airlock: &Airlock, options: &RunOptions) -> Vec<Binary> {
+    if options.space.is_some() {
+        return Vec::new();
+    }
+    let Ok(image) = airlock.images().get(&options.image) else {
+        return Vec::new();
+    };
+    let binary = |name: String, sha256| Binary { name, sha256 };
+    vec![
+        binary("guestd".to_owned(), image.guestd_sha256),
+        binary(
+            format!("image {} (kernel {})", image.name, image.kernel_version),
+            image.digest,
+        ),
+    ]
 }
 
 fn derive(options: &RunOptions, measured: &Measured, duration_seconds: f64) -> RunResult {

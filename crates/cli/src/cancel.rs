@@ -4,12 +4,17 @@
 //! example in a write to a pipe that nobody reads, still hears them.
 
 use std::thread;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::Exit;
 use crate::output::Output;
+
+/// Signals this soon after the first are the first one again: `timeout` and other supervisors send
+/// theirs both to the process and to its group, and nobody presses a key twice as fast.
+const SAME_REQUEST: Duration = Duration::from_millis(300);
 
 /// A token that is cancelled by the first Ctrl-C, hang-up or request to terminate.
 ///
@@ -26,7 +31,7 @@ pub(crate) fn on_signals(out: Output) -> std::io::Result<CancellationToken> {
     .filter(|kind| !is_ignored(kind.as_raw_value()))
     .collect();
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
+        .enable_all()
         .build()?;
     // Registered before the thread starts: a signal from now on is not lost.
     let mut signals = {
@@ -44,6 +49,8 @@ pub(crate) fn on_signals(out: Output) -> std::io::Result<CancellationToken> {
                 any(&mut signals).await;
                 cancel.cancel();
                 out.note("stopping; Ctrl-C again ends at once");
+                tokio::time::sleep(SAME_REQUEST).await;
+                forget(&mut signals).await;
                 any(&mut signals).await;
                 std::process::exit(i32::from(Exit::Cancelled.code()));
             });
@@ -60,6 +67,17 @@ async fn any(signals: &mut [tokio::signal::unix::Signal]) {
             }
         }
         std::task::Poll::Pending
+    })
+    .await;
+}
+
+/// Drops what came until now.
+async fn forget(signals: &mut [tokio::signal::unix::Signal]) {
+    std::future::poll_fn(|context| {
+        for signal in &mut *signals {
+            while signal.poll_recv(context) == std::task::Poll::Ready(Some(())) {}
+        }
+        std::task::Poll::Ready(())
     })
     .await;
 }

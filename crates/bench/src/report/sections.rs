@@ -10,7 +10,7 @@ const FEW_SAMPLES: usize = 20;
 pub(super) fn method(result: &RunResult) -> String {
     let plan = &result.plan;
     format!(
-        "\n## Method\n\n\
+        "## Method\n\n\
          - {} serial round trips of each latency metric after {} warm-ups, whose times are dropped.\n\
          - Each file is sent up and down in turn after one warm-up each way. A time runs from the \
          call of the SDK to its receipt, so it includes opening, hashing at both ends, verifying and \

@@ -32,7 +32,7 @@ async fn file_transfer(args: FileTransferArgs, context: &Context) -> Result<(), 
         },
         out: args.out.unwrap_or_else(|| default_dir(started_at)),
         started_at,
-        software: Software::capture(env!("CARGO_PKG_VERSION")),
+        software: Software::capture(airlock::BUILD),
     };
     let outcome = {
         let narrator = Narrator::new(context);

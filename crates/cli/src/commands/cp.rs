@@ -21,6 +21,9 @@ mod local;
 mod receipt;
 mod upload;
 
+/// Below this a rate says more about the round trip than about the lane.
+const RATE_FROM_BYTES: u64 = 1024 * 1024;
+
 /// Copies one file.
 pub(crate) async fn run(args: CopyArgs, context: &Context) -> Result<(), CommandError> {
     let exists = |path: &Path| path.symlink_metadata().is_ok();
@@ -44,11 +47,16 @@ fn report(
             .out
             .detail(&format!("route {}: {reason}", receipt.route));
     }
+    let rate = if receipt.bytes >= RATE_FROM_BYTES {
+        let mib_s = receipt::mib_s(receipt.bytes, receipt.elapsed);
+        format!(" ({mib_s:.1} MiB/s)")
+    } else {
+        String::new()
+    };
     context.out.note(&format!(
-        "{} in {:.2} s, {:.1} MiB/s, verified, {}",
+        "{} in {:.2} s{rate}, verified, by the {} route",
         human_bytes(receipt.bytes),
         receipt.elapsed.as_secs_f64(),
-        receipt::mib_s(receipt.bytes, receipt.elapsed),
         receipt.route
     ));
     if args.json {

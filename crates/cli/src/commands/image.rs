@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::args::ImageCommand;
 use crate::commands::build_talk::BuildTalk;
 use crate::commands::{self, Context, each};
-use crate::exit::{CommandError, Exit};
+use crate::exit::{self, CommandError, Exit};
 use crate::output::{self, human_bytes, table};
 
 /// What `image rm --json` prints for each image. Stable.
@@ -126,6 +126,9 @@ async fn blocking<T: Send + 'static>(
 
 impl From<airlock::image::ImageError> for CommandError {
     fn from(error: airlock::image::ImageError) -> Self {
-        airlock::Error::from(error).into()
+        // Its own words, without "the image cannot be had" before them.
+        let message = exit::chain(&error);
+        let error = airlock::Error::from(error);
+        Self::new(commands::exit_of(error.kind()), message).with_hints(error.hints())
     }
 }
