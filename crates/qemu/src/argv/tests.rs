@@ -97,10 +97,10 @@ const MEMORY: &str = "-object memory-backend-memfd,id=mem,size=2048M,share=on";
 #[test]
 fn x86_64_tcg() {
     let head = [
-        "-machine q35,smm=off,vmport=off,memory-backend=mem",
+        "-machine q35,smm=off,vmport=off,i8042=off,sata=off,usb=off,hpet=off,memory-backend=mem",
         MEMORY,
         "-accel tcg,thread=multi,tb-size=256",
-        "-cpu max",
+        "-cpu max,la57=off",
     ];
     expect(&full(Arch::X86_64, Backend::Tcg), &head, "/proc/self/fd");
 }
@@ -108,7 +108,7 @@ fn x86_64_tcg() {
 #[test]
 fn x86_64_kvm() {
     let head = [
-        "-machine q35,smm=off,vmport=off,memory-backend=mem",
+        "-machine q35,smm=off,vmport=off,i8042=off,sata=off,usb=off,hpet=off,memory-backend=mem",
         MEMORY,
         "-accel kvm",
         "-cpu host",
@@ -174,4 +174,19 @@ fn what_is_not_asked_for_is_not_there() {
         assert!(!text.contains(absent), "{absent} in {text}");
     }
     assert!(lines.contains(&"-kernel /a b,c".to_owned()));
+}
+
+#[test]
+fn only_emulation_gives_up_hardening() {
+    let tcg = fast_cmdline(Arch::X86_64, Backend::Tcg);
+    assert!(tcg.starts_with("console=ttyS0 quiet panic=-1 "), "{tcg}");
+    assert!(tcg.contains("mitigations=off"));
+    for arch in [Arch::X86_64, Arch::Aarch64] {
+        let kvm = fast_cmdline(arch, Backend::Kvm);
+        assert!(
+            !kvm.contains("mitigations") && !kvm.contains("nokaslr"),
+            "{kvm}"
+        );
+    }
+    assert!(fast_cmdline(Arch::Aarch64, Backend::Hvf).starts_with("console=ttyAMA0 "));
 }
