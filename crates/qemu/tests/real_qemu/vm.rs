@@ -88,7 +88,7 @@ async fn boot(network: bool) -> Option<Vm> {
         memory_mb: 512,
         kernel: Source::Fd(inherited.add(File::open(&kernel).unwrap())),
         initrd: Source::Fd(inherited.add(File::open(&initrd).unwrap())),
-        cmdline: fast_cmdline(qemu.arch, Backend::Tcg),
+        cmdline: fast_cmdline(qemu.arch),
         lane: Some(Lane {
             fd: inherited.add(lane.try_clone().unwrap()),
         }),
