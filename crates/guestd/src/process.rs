@@ -76,7 +76,7 @@ impl Commands {
                 return Ok(stream::follow(
                     command,
                     reader,
-                    opening(true),
+                    &opening(true),
                     start_response,
                 ));
             }
@@ -108,7 +108,7 @@ impl Commands {
                 Ok(stream::follow(
                     command,
                     reader,
-                    opening(false),
+                    &opening(false),
                     start_response,
                 ))
             }
@@ -147,7 +147,7 @@ impl Commands {
             keepalive,
             kill_on_disconnect: false,
         };
-        Ok(stream::follow(command, reader, opening, |event| {
+        Ok(stream::follow(command, reader, &opening, |event| {
             ConnectProcessResponse { event: Some(event) }
         }))
     }

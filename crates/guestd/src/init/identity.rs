@@ -28,10 +28,13 @@ pub(super) fn write(config: &BootConfig, on_disk: bool) -> Result<(), BootError>
 }
 
 fn resolv_conf(config: &BootConfig) -> String {
-    let servers = config.network.iter().flat_map(|net| &net.dns);
-    servers
-        .map(|server| format!("nameserver {server}\n"))
-        .collect()
+    let mut text = String::new();
+    for server in config.network.iter().flat_map(|net| &net.dns) {
+        text.push_str("nameserver ");
+        text.push_str(server);
+        text.push('\n');
+    }
+    text
 }
 
 /// Replaces `path`, be it a link: images often point `resolv.conf` at a service that is not here.

@@ -51,7 +51,7 @@ pub(super) fn run(settings: &Settings) -> MachineEnd {
             Ok(child) => match mind(&signals, child) {
                 Life::Asked(end) => return end,
                 Life::Died(how) => {
-                    say(format_args!("the serving process {how}; starting it again"))
+                    say(format_args!("the serving process {how}; starting it again"));
                 }
             },
             Err(error) => say(format_args!("the serving process did not start: {error}")),

@@ -383,5 +383,8 @@ fn abandoned() -> Fault {
 }
 
 fn lease_ended() -> Fault {
-    Fault::new(FaultKind::SessionNotFound, "the lease ended during the transfer")
+    Fault::new(
+        FaultKind::SessionNotFound,
+        "the lease ended during the transfer",
+    )
 }

@@ -36,18 +36,23 @@ pub(super) struct Opening {
 pub(super) fn follow<T: Send + 'static>(
     command: Arc<Command>,
     mut reader: Reader,
-    opening: Opening,
+    opening: &Opening,
     wrap: fn(ProcessEvent) -> T,
 ) -> Events<T> {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let start = start_event(&command, opening.deduplicated);
+    let Opening {
+        keepalive,
+        kill_on_disconnect,
+        ..
+    } = *opening;
     tokio::spawn(async move {
         let ended = tokio::select! {
-            ended = forward(start, &mut reader, opening.keepalive, &sender, wrap) => ended,
+            ended = forward(start, &mut reader, keepalive, &sender, wrap) => ended,
             () = sender.closed() => false,
         };
         drop(reader);
-        if !ended && opening.kill_on_disconnect {
+        if !ended && kill_on_disconnect {
             command.stop(Stop::Asked);
         }
     });

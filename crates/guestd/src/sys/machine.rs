@@ -22,13 +22,14 @@ const EXT4_IOC_RESIZE_FS: libc::Ioctl = 0x4008_6610;
 
 /// Adds a secret seed to the kernel's pool and counts it as fully random.
 pub(crate) fn credit_entropy(pool: BorrowedFd<'_>, seed: &[u8]) -> io::Result<()> {
-    let bytes = seed.len().min(MAX_SEED_BYTES);
+    let seed = &seed[..seed.len().min(MAX_SEED_BYTES)];
+    let bytes = c_int::try_from(seed.len()).unwrap_or(0);
     let mut info = RandPoolInfo {
-        entropy_bits: 8 * bytes as c_int,
-        bytes: bytes as c_int,
+        entropy_bits: 8 * bytes,
+        bytes,
         seed: [0; MAX_SEED_BYTES],
     };
-    info.seed[..bytes].copy_from_slice(&seed[..bytes]);
+    info.seed[..seed.len()].copy_from_slice(seed);
     let pointer: *const RandPoolInfo = &raw const info;
     // SAFETY: the kernel reads a header and `bytes` bytes behind it, all inside `info`.
     check(unsafe { libc::ioctl(pool.as_raw_fd(), RNDADDENTROPY, pointer.cast::<c_void>()) })
