@@ -74,6 +74,7 @@ impl Settings {
 
 /// Serves with the settings in descriptor `settings`, as the child of the first process.
 pub fn serve_child(settings: RawFd) -> ExitCode {
+    crate::sys::signals::let_through();
     let config = match receive(settings) {
         Ok(config) => config,
         Err(error) => {

@@ -4,6 +4,19 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+/// Lets every signal through in this thread and those that it starts.
+///
+/// A child inherits what its parent holds back, and the first process holds back the very signal
+/// by which the serving process is asked to end.
+pub(crate) fn let_through() {
+    let mut none = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set before pthread_sigmask reads it.
+    unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+    }
+}
+
 /// Signals that are held back until [`SignalQueue::wait`] takes them.
 pub(crate) struct SignalQueue(libc::sigset_t);
 
