@@ -315,6 +315,17 @@ pub fn start(command: &mut Command) -> Child {
         .expect("the program starts")
 }
 
+/// Bytes that a child has read or written so far: how far a transfer is.
+pub fn moved_bytes(child: &Child) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.trim().parse::<u64>().ok())
+            .unwrap_or_default()
+    };
+    field("rchar:").max(field("wchar:"))
+}
+
 /// Sends a signal to a child.
 ///
 /// # Panics

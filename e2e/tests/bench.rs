@@ -6,8 +6,6 @@ use airlock_e2e::{airlock, command, home, run};
 fn file_transfer_leaves_a_report_and_no_space() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let before = airlock(["spaces", "ls", "--json"]).expect(0).json();
-    let _before = before;
     let ran = run(
         command(["bench", "run", "file-transfer", "--image", "tiny"]).args([
             "--files",

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Stdio;
 
 use airlock_e2e::{
-    TestSpace, airlock, command, run, same_bytes, sha256, signal, start, wait_until, write_random,
+    TestSpace, airlock, command, moved_bytes, run, same_bytes, sha256, signal, start, wait_until,
+    write_random,
 };
 use rustix::process::Signal;
 
@@ -319,7 +320,7 @@ fn a_running_program_keeps_its_file(space: &TestSpace, folder: &Path) {
         "300",
     ]));
     wait_until("it runs", || {
-        space.sh("pgrep -f '/tmp/sleep 300' | wc -l") != "0"
+        space.sh("ps | grep -c '[/]tmp/sleep 300'; true") != "0"
     });
     let _ran = up(space, &script, "/tmp/sleep").expect(0);
     assert_eq!(space.sh("/tmp/sleep"), "new");
@@ -388,9 +389,7 @@ fn cancelled_at_a_third(space: &TestSpace, folder: &Path) {
         file.as_os_str(),
         OsStr::new(&target),
     ]));
-    wait_until("it is under way", || {
-        space.sh("ls -A /tmp | grep -c '^.airlock-'; true") != "0"
-    });
+    wait_until("it is under way", || moved_bytes(&child) > 20 * MIB);
     signal(&child, Signal::INT);
     let mut child = child;
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -413,11 +412,13 @@ fn a_daemon_that_is_killed(space: &TestSpace, folder: &Path) {
         file.as_os_str(),
         OsStr::new(&target),
     ]));
-    wait_until("it is under way", || {
-        space.sh("ls -A /tmp | grep -c '^.airlock-'; true") != "0"
-    });
+    wait_until("it is under way", || moved_bytes(&child) > 20 * MIB);
     // The connection of this very command breaks as well.
-    let _ran = space.exec(&["sh", "-c", "kill -9 $(pgrep -f 'guestd serve' | head -n 1)"]);
+    let _ran = space.exec(&[
+        "sh",
+        "-c",
+        "kill -9 $(ps | grep '[g]uestd serve' | awk '{print $1}')",
+    ]);
     let code = child.wait().unwrap().code();
     assert!(matches!(code, Some(1 | 5)), "exit code {code:?}");
     wait_until("it answers again", || space.exec(&["true"]).code == 0);
@@ -446,9 +447,7 @@ fn a_machine_that_dies_in_the_middle_of_a_copy() {
         file.as_os_str(),
         OsStr::new(&target),
     ]));
-    wait_until("it is under way", || {
-        space.sh("ls -A /tmp | grep -c '^.airlock-'; true") != "0"
-    });
+    wait_until("it is under way", || moved_bytes(&child) > 20 * MIB);
     let _ran = airlock(["spaces", "stop", "--force", &space.name]).expect(0);
     let code = child.wait().unwrap().code();
     assert!(matches!(code, Some(1 | 5)), "exit code {code:?}");
@@ -464,12 +463,7 @@ fn a_machine_that_dies_in_the_middle_of_a_copy() {
         OsStr::new(&source),
         back.as_os_str(),
     ]));
-    wait_until("it is under way", || {
-        std::fs::read_dir(folder.path())
-            .unwrap()
-            .flatten()
-            .any(|entry| entry.file_name().as_bytes().starts_with(b".airlock-"))
-    });
+    wait_until("it is under way", || moved_bytes(&child) > 20 * MIB);
     let _ran = airlock(["spaces", "delete", &space.name]).expect(0);
     let code = child.wait().unwrap().code();
     assert!(matches!(code, Some(1 | 5)), "exit code {code:?}");

@@ -1,6 +1,7 @@
 //! Making a Space: its files first, under a name that no Space can have, then its machine.
 
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -165,6 +166,7 @@ impl Unfinished {
     fn new(spaces: &Path) -> Result<Self, EngineError> {
         let dir = tempfile::Builder::new()
             .prefix(NEW_PREFIX)
+            .permissions(std::fs::Permissions::from_mode(0o700))
             .tempdir_in(spaces)
             .map_err(EngineError::file("make a folder in", spaces))?;
         let path = dir.path().join(MAKER_LOCK);
