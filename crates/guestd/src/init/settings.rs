@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
 use airlock_lane::LaneDevice;
 use airlock_model::BootConfig;
@@ -117,21 +117,28 @@ fn receive(settings: RawFd) -> io::Result<Config> {
 }
 
 /// Makes the host keys that an SSH server needs, once per Space and after guestd answers.
+///
+/// No RSA key: finding its primes keeps a CPU busy for many seconds under emulation, just when
+/// the Space is first used, and clients take the others as well.
 fn make_ssh_host_keys() {
-    let keygen = Path::new("/usr/bin/ssh-keygen");
-    let has_key = Path::new("/etc/ssh/ssh_host_ed25519_key").exists();
-    if has_key || !keygen.exists() || !Path::new("/usr/sbin/sshd").exists() {
+    if !Path::new("/usr/bin/ssh-keygen").exists() || !Path::new("/usr/sbin/sshd").exists() {
         return;
     }
-    // A thread of its own: it lasts for seconds under emulation, and only has to be waited for.
-    std::thread::spawn(move || {
-        let made = std::process::Command::new(keygen)
-            .arg("-A")
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .status();
-        if !made.as_ref().is_ok_and(std::process::ExitStatus::success) {
-            say(format_args!("ssh-keygen -A failed: {made:?}"));
+    // A thread of its own, since all it does is wait.
+    std::thread::spawn(|| {
+        for kind in ["ed25519", "ecdsa"] {
+            let file = format!("/etc/ssh/ssh_host_{kind}_key");
+            if Path::new(&file).exists() {
+                continue;
+            }
+            let made = Command::new("/usr/bin/ssh-keygen")
+                .args(["-q", "-N", "", "-t", kind, "-f", &file])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .status();
+            if !made.as_ref().is_ok_and(std::process::ExitStatus::success) {
+                say(format_args!("no {file}: {made:?}"));
+            }
         }
     });
 }

@@ -1,6 +1,8 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 
+use rustix::fs::{CWD, FileType};
+
 use super::*;
 
 fn put(dest: &Path, content: &[u8], options: PublishOptions) -> Result<Published, PublishError> {
