@@ -44,5 +44,6 @@ fn file_transfer_leaves_a_report_and_no_space() {
         "--out",
         out.to_str().unwrap(),
     ])
-    .expect(2);
+    .expect(1)
+    .says("is there already");
 }

@@ -52,10 +52,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("airlock-bench", &["airlock", "airlock-digest"]),
     ("airlock-cli", &["airlock", "airlock-bench"]),
-    (
-        "airlock-testkit",
-        &["airlock", "airlock-lane", "airlock-wire"],
-    ),
     // Not shipped: may use anything it tests or needs.
     ("airlock-e2e", &["*"]),
     ("xtask", &["airlock-image"]),

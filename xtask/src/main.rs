@@ -38,6 +38,8 @@ enum Chore {
         /// Passed on to the end-to-end tests, a test name for instance.
         filter: Option<String>,
     },
+    /// The long tests at full size: files of many GiB. Takes an hour under emulation.
+    Torture,
     /// Build the airlock program (release) with the daemon for Spaces inside.
     Build,
     /// Install the packages that Airlock needs on this host, saying what each is for.
@@ -67,6 +69,7 @@ fn main() -> Result<()> {
             unit: false,
             filter,
         } => test::all(&root, filter.as_deref()),
+        Chore::Torture => test::torture(&root),
         Chore::Build => build::airlock(&root)
             .map(|built| run::say(&format!("built {}", built.airlock.display()))),
         Chore::Setup => setup::run_chore(),

@@ -1,6 +1,7 @@
 //! `cargo xtask test` and `cargo xtask ci`.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::Result;
 
@@ -38,24 +39,30 @@ pub(crate) fn all(root: &Path, filter: Option<&str>) -> Result<()> {
     if filter.is_none() {
         unit(root)?;
     }
-    let built = build::airlock(root)?;
     say("end-to-end tests on real Spaces");
+    // Two at once: a Space has two processors, and more of them would only slow each other.
+    let mut command = end_to_end(root)?;
+    run(command.args(filter).args(["--test-threads", "2"]))
+}
+
+/// The tests that are too long for every day, one after the other.
+pub(crate) fn torture(root: &Path) -> Result<()> {
+    setup::run_quietly_if_complete()?;
+    run(end_to_end(root)?.args(["--ignored", "--nocapture", "--test-threads", "1"]))
+}
+
+/// The end-to-end tests, up to the arguments of the test programs.
+fn end_to_end(root: &Path) -> Result<Command> {
+    let built = build::airlock(root)?;
     let mut command = cargo(root);
     command.args(["test", "--package", "airlock-e2e", "--quiet"]);
-    command
-        .env("AIRLOCK_TEST_PROGRAM", &built.airlock)
-        .env("AIRLOCK_TEST_GUESTD", &built.guestd);
+    command.env("AIRLOCK_TEST_PROGRAM", &built.airlock);
     // The SDK's tests run in a program that is not airlock, and need one as keeper.
     command
         .env("AIRLOCK_KEEPER", &built.airlock)
         .env("AIRLOCK_GUESTD", &built.guestd);
     command.arg("--");
-    if let Some(filter) = filter {
-        command.arg(filter);
-    }
-    // Spaces share two cores here and elsewhere: more than two at once only slow each other.
-    command.args(["--test-threads", "2"]);
-    run(&mut command)
+    Ok(command)
 }
 
 /// The tests that need no Space.

@@ -17,8 +17,11 @@ pub struct LaneGeometry {
 
 impl LaneGeometry {
     /// The layout that every lane of this version has.
-    pub const STANDARD: Self =
-        Self { slots: SLOTS, slot_bytes: SLOT_BYTES as u64, data_offset: LANE_RESERVED_BYTES };
+    pub const STANDARD: Self = Self {
+        slots: SLOTS,
+        slot_bytes: SLOT_BYTES as u64,
+        data_offset: LANE_RESERVED_BYTES,
+    };
 
     /// Length of the whole lane in bytes.
     #[must_use]
@@ -46,7 +49,10 @@ mod tests {
         let geometry = LaneGeometry::STANDARD;
         assert_eq!(geometry.slot_offset(0), Some(LANE_RESERVED_BYTES));
         let last = geometry.slot_offset(geometry.slots - 1).unwrap();
-        assert_eq!(last + geometry.slot_bytes + LANE_RESERVED_BYTES, geometry.total_bytes());
+        assert_eq!(
+            last + geometry.slot_bytes + LANE_RESERVED_BYTES,
+            geometry.total_bytes()
+        );
     }
 
     #[test]

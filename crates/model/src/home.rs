@@ -35,7 +35,9 @@ impl HomePaths {
 
     /// The files of one Space.
     pub fn space(&self, name: &SpaceName) -> SpacePaths {
-        SpacePaths { dir: self.spaces().join(name.as_str()) }
+        SpacePaths {
+            dir: self.spaces().join(name.as_str()),
+        }
     }
 
     /// The folder with one folder for each finished image.

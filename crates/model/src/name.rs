@@ -40,11 +40,14 @@ fn check(text: &str) -> Result<(), NameError> {
         return Err(NameError::TooLong(text.len()));
     }
     for (position, found) in text.chars().enumerate() {
-        let ok = found.is_ascii_lowercase()
-            || found.is_ascii_digit()
-            || (found == '-' && position > 0);
+        let ok =
+            found.is_ascii_lowercase() || found.is_ascii_digit() || (found == '-' && position > 0);
         if !ok {
-            return Err(NameError::BadCharacter { name: text.to_owned(), found, position });
+            return Err(NameError::BadCharacter {
+                name: text.to_owned(),
+                found,
+                position,
+            });
         }
     }
     Ok(())
@@ -129,8 +132,13 @@ mod tests {
     fn refuses_everything_else() {
         assert_eq!(SpaceName::new(""), Err(NameError::Empty));
         assert_eq!(SpaceName::new("x".repeat(64)), Err(NameError::TooLong(64)));
-        for text in ["-a", "A", "a_b", "a.b", "a b", "a/b", "..", "ä", "a\n", "a\0"] {
-            assert!(matches!(SpaceName::new(text), Err(NameError::BadCharacter { .. })), "{text:?}");
+        for text in [
+            "-a", "A", "a_b", "a.b", "a b", "a/b", "..", "ä", "a\n", "a\0",
+        ] {
+            assert!(
+                matches!(SpaceName::new(text), Err(NameError::BadCharacter { .. })),
+                "{text:?}"
+            );
         }
     }
 

@@ -189,6 +189,9 @@ mod tests {
     #[test]
     fn the_allowed_list_names_every_member() {
         let words: Vec<_> = SpaceState::ALL.iter().map(|s| s.as_str()).collect();
-        assert_eq!("?".parse::<SpaceState>().unwrap_err().allowed, words.join(", "));
+        assert_eq!(
+            "?".parse::<SpaceState>().unwrap_err().allowed,
+            words.join(", ")
+        );
     }
 }

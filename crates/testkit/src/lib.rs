@@ -1,1 +1,0 @@
-//! Test environments, scripted peers and fault injection. Dev-only
