@@ -3,6 +3,7 @@
 //! The protocol, its states and its failures are described in `docs/lane.md`.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use self::leases::Leases;
 use self::workers::Workers;
+use crate::paths;
 use crate::state::Shared;
 use crate::system::BUILD_ID;
 
@@ -54,6 +56,30 @@ impl LaneShared {
         self.device.clone().ok_or_else(|| {
             Fault::new(FaultKind::FeatureUnsupported, "this Space has no lane")
                 .with("feature", "lane")
+        })
+    }
+}
+
+/// A path of the wire, and who owns what is new there.
+struct Location {
+    path: PathBuf,
+    /// Owner and group. Absent: guestd's own.
+    new_owner: Option<(u32, u32)>,
+}
+
+impl LaneShared {
+    fn locate(&self, wire: &[u8]) -> Result<Location, Fault> {
+        // Looking the user up reads two files, which an absolute path of guestd's own user needs not.
+        if wire.starts_with(b"/") && self.space.defaults().user.is_empty() {
+            return Ok(Location {
+                path: paths::resolve(wire, Path::new("/"))?,
+                new_owner: None,
+            });
+        }
+        let user = self.space.default_user()?;
+        Ok(Location {
+            path: paths::resolve(wire, &user.home)?,
+            new_owner: self.space.new_owner(&user),
         })
     }
 }

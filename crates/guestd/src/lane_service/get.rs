@@ -30,7 +30,6 @@ use self::job::{GetJob, Outcome, PieceError, Target};
 use super::LaneShared;
 use super::leases::LeaseUse;
 use super::source::Source;
-use crate::paths;
 
 mod job;
 
@@ -143,8 +142,7 @@ impl Get {
         let Some(Request::Open(open)) = first.and_then(|request| request.message) else {
             return Err(invalid("the first message of a download is open"));
         };
-        let user = shared.space.default_user()?;
-        let path = paths::resolve(&open.path, &user.home)?;
+        let path = shared.locate(&open.path)?.path;
         // A handful of system calls on names: a hand-over to another thread costs more than they do.
         let source = Source::open(&path)?;
         let (start, end) = range(&open, source.size())?;

@@ -12,7 +12,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use airlock_digest::Digest;
@@ -106,15 +106,15 @@ impl Put {
                 lease: shared.leases.begin_use(&open.lease)?,
             })
         };
-        let user = shared.space.default_user()?;
-        let dest = destination(&user.home, &open)?;
+        let location = shared.locate(&open.path)?;
+        let dest = destination(location.path, &open)?;
         let options = PublishOptions {
             create_new: open.create_new,
             mode: open.mode,
             mtime_ns: open.mtime_ns,
             uid: open.uid,
             gid: open.gid,
-            new_owner: shared.space.new_owner(&user),
+            new_owner: location.new_owner,
             fsync: open.fsync,
             create_parents: open.create_parents,
         };
@@ -338,8 +338,7 @@ impl Put {
 }
 
 /// The destination, with the name appended where it is a folder and the caller allows that.
-fn destination(home: &Path, open: &PutOpen) -> Result<PathBuf, Fault> {
-    let path = paths::resolve(&open.path, home)?;
+fn destination(path: PathBuf, open: &PutOpen) -> Result<PathBuf, Fault> {
     if open.name_in_directory.is_empty() || !path.is_dir() {
         return Ok(path);
     }

@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use airlock_digest::LeafHasher;
 use airlock_lane::AlignedBuf;
-use airlock_model::size::{MIB, SLOT_BYTES};
+use airlock_model::size::{LEAF_BYTES, MIB, NETWORK_CHUNK_BYTES, SLOT_BYTES};
 
 /// The most bytes that all buffers take together.
 const BUFFERS_BYTES: usize = 32 * MIB as usize;
 /// The most threads: more would leave each a buffer too small for large requests.
 const MAX_THREADS: usize = 16;
 /// The least piece of work: eight leaves, which the widest hash takes side by side.
-pub(crate) const GRAIN_BYTES: usize = MIB as usize;
+const GRAIN_BYTES: usize = 8 * LEAF_BYTES;
 /// A thread without work for so long ends and gives its buffer back.
 const IDLE: Duration = Duration::from_secs(20);
 
@@ -29,6 +29,8 @@ const IDLE: Duration = Duration::from_secs(20);
 pub(crate) trait Job: Send + Sync {
     /// Bytes of work.
     fn bytes(&self) -> usize;
+    /// Whether several threads may share it; otherwise it is at most one data message long.
+    fn is_divisible(&self) -> bool;
     /// Does the part `range` of it, at most as long as `buffer`, which holds anything.
     fn run(&self, range: Range<usize>, buffer: &mut AlignedBuf);
 }
@@ -71,7 +73,7 @@ impl Workers {
                 queue: Mutex::default(),
                 wake: Condvar::new(),
                 threads,
-                buffer_bytes: (BUFFERS_BYTES / threads).clamp(GRAIN_BYTES, SLOT_BYTES),
+                buffer_bytes: (BUFFERS_BYTES / threads).clamp(NETWORK_CHUNK_BYTES, SLOT_BYTES),
             }),
         }
     }
@@ -168,12 +170,10 @@ impl Shared {
     fn take(&self, queue: &mut Queue) -> Option<(Arc<dyn Job>, Range<usize>)> {
         // With much work ahead every thread takes a whole buffer; near the end, and for a small
         // file, pieces are small so that all threads are busy until the last one.
-        let most = if queue.backlog >= 2 * self.threads * self.buffer_bytes {
-            self.buffer_bytes
-        } else {
-            GRAIN_BYTES
-        };
+        let share = queue.backlog / (2 * self.threads);
+        let most = share.next_multiple_of(GRAIN_BYTES).min(self.buffer_bytes);
         let first = queue.jobs.front_mut()?;
+        let most = if first.job.is_divisible() { most.max(GRAIN_BYTES) } else { self.buffer_bytes };
         let total = first.job.bytes();
         let range = first.next..total.min(first.next + most);
         first.next = range.end;
@@ -200,6 +200,10 @@ mod tests {
     impl Job for Count {
         fn bytes(&self) -> usize {
             self.bytes
+        }
+
+        fn is_divisible(&self) -> bool {
+            true
         }
 
         fn run(&self, range: Range<usize>, buffer: &mut AlignedBuf) {

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use airlock_digest::{Digest, LeafHasher, leaf_count};
 use airlock_lane::{AlignedBuf, LaneDevice};
-use airlock_model::size::{LEAF_BYTES, align_up};
+use airlock_model::size::{LEAF_BYTES, NETWORK_CHUNK_BYTES, align_up};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::lane_service::leases::LeaseUse;
 use crate::lane_service::source::{ReadError, Source};
 use crate::lane_service::with_source;
-use crate::lane_service::workers::{GRAIN_BYTES, Job};
+use crate::lane_service::workers::Job;
 
 /// Where a part goes.
 pub(super) enum Target {
@@ -88,7 +88,7 @@ impl GetJob {
             Target::Message { .. } => None,
         };
         debug_assert!(
-            slot.is_some() || bytes <= GRAIN_BYTES,
+            slot.is_some() || bytes <= NETWORK_CHUNK_BYTES,
             "a message is one piece"
         );
         Self {
@@ -156,6 +156,10 @@ impl GetJob {
 impl Job for GetJob {
     fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    fn is_divisible(&self) -> bool {
+        self.slot.is_some()
     }
 
     fn run(&self, range: Range<usize>, buffer: &mut AlignedBuf) {

@@ -119,6 +119,10 @@ impl Job for PutJob {
         self.part.bytes()
     }
 
+    fn is_divisible(&self) -> bool {
+        true
+    }
+
     fn run(&self, range: Range<usize>, buffer: &mut AlignedBuf) {
         let piece = self.piece(&range, buffer);
         let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
