@@ -9,11 +9,10 @@ pub const GIB: u64 = 1024 * MIB;
 
 /// Bytes of a file that share one SHA-256 digest.
 ///
-/// Small enough that a 1 MiB file still has eight of them, so an eight-lane hash fills its
-/// vector and several vCPUs share one small file; large enough that the digests stay under
-/// 0.03 % of the data. The last leaf of a file may be shorter.
-/// See `docs/adr/0003-small-leaves.md`.
-pub const LEAF_BYTES: usize = 128 * 1024;
+/// Small enough that a 1 MiB file has sixteen of them, so that two vCPUs each fill the vector of
+/// an eight-lane hash; large enough that the digests stay at 0.05 % of the data. The last leaf of
+/// a file may be shorter. See `docs/adr/0003-small-leaves.md`.
+pub const LEAF_BYTES: usize = 64 * 1024;
 
 /// Bytes in one slot of the lane, and so the largest window.
 ///
