@@ -80,10 +80,10 @@ impl Engine {
         while let Some(progress) = progress_in.recv().await {
             events(Event::Image(progress));
         }
-        let built = build
+        let joined = build
             .await
             .map_err(|error| EngineError::KeeperStart(std::io::Error::other(error)))?;
-        Ok(built?)
+        Ok(joined?)
     }
 
     async fn make_files(&self, record: &Record, image: &Image) -> Result<Unfinished, EngineError> {

@@ -30,9 +30,9 @@ pub(crate) fn default_home() -> Result<PathBuf, EngineError> {
 }
 
 /// Makes the home's folders, private to the user, and returns its absolute paths.
-pub(crate) fn prepare(home: PathBuf) -> Result<HomePaths, EngineError> {
-    make_private(&home)?;
-    let absolute = fs_err::canonicalize(&home).map_err(EngineError::file("use", &home))?;
+pub(crate) fn prepare(home: &std::path::Path) -> Result<HomePaths, EngineError> {
+    make_private(home)?;
+    let absolute = fs_err::canonicalize(home).map_err(EngineError::file("use", home))?;
     let metadata = fs_err::metadata(&absolute).map_err(EngineError::file("use", &absolute))?;
     let own = rustix::process::geteuid().as_raw();
     if metadata.uid() != own {

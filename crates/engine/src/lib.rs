@@ -58,7 +58,7 @@ pub struct Engine {
 impl Engine {
     /// The Spaces beneath `home`, which is made if it is not there. Private to the user.
     pub fn open(home: impl Into<PathBuf>) -> Result<Self, EngineError> {
-        let home = home::prepare(home.into())?;
+        let home = home::prepare(&home.into())?;
         let engine = Self { home };
         engine.sweep();
         Ok(engine)

@@ -237,7 +237,7 @@ impl Prepared {
                 network,
             })
         };
-        let started = Instant::now();
+        let powered_on = Instant::now();
         let boot = Boot {
             launch,
             paths: &self.paths,
@@ -274,7 +274,7 @@ impl Prepared {
             machine.pull_plug().await;
             return Err(self.stopped(&mut status, error));
         }
-        let boot_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let boot_ms = u64::try_from(powered_on.elapsed().as_millis()).unwrap_or(u64::MAX);
         status.boot_ms = Some(boot_ms);
         status.state = SpaceState::Running;
         self.save(&status)?;
