@@ -173,7 +173,11 @@ impl Shared {
         let share = queue.backlog / (2 * self.threads);
         let most = share.next_multiple_of(GRAIN_BYTES).min(self.buffer_bytes);
         let first = queue.jobs.front_mut()?;
-        let most = if first.job.is_divisible() { most.max(GRAIN_BYTES) } else { self.buffer_bytes };
+        let most = if first.job.is_divisible() {
+            most.max(GRAIN_BYTES)
+        } else {
+            self.buffer_bytes
+        };
         let total = first.job.bytes();
         let range = first.next..total.min(first.next + most);
         first.next = range.end;

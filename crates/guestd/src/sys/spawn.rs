@@ -196,6 +196,12 @@ fn become_program(shared: &Shared<'_>) -> (Step, c_int) {
         libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
         let mut reason = libc::ENOENT;
         for program in shared.programs {
+            // Far cheaper than a failing execution, which builds a whole address space first.
+            if libc::access(*program, libc::F_OK) == -1
+                && matches!(last_errno(), libc::ENOENT | libc::ENOTDIR)
+            {
+                continue;
+            }
             libc::execve(*program, shared.args, shared.env);
             match last_errno() {
                 libc::ENOENT | libc::ENOTDIR => {}
