@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use airlock_e2e::TestSpace;
+use airlock_e2e::{TestSpace, wait_until};
 
 /// A listener that counts who gets through, on every address of the host's loopback.
 fn count_visitors(address: &str) -> Option<(u16, Arc<AtomicU32>)> {
@@ -70,4 +70,32 @@ fn no_network_is_no_network() {
     reaches_nothing_of_the_host("none");
     let space = TestSpace::with("none", "tiny", &["--network", "none"]);
     assert_eq!(space.sh("ip route | grep -c default; true"), "0");
+}
+
+/// A Space whose network dies says so, and lives on.
+#[test]
+fn a_lost_network_is_told() {
+    let space = TestSpace::tiny("netless");
+    let keeper = space.keeper_state()["keeper"]["pid"].as_u64().unwrap();
+    let children =
+        std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).unwrap();
+    let is_passt = |pid: &&str| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.starts_with("passt")
+    };
+    let passt: i32 = children
+        .split_whitespace()
+        .find(is_passt)
+        .unwrap()
+        .parse()
+        .unwrap();
+    let pid = rustix::process::Pid::from_raw(passt).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    wait_until("it is told", || {
+        space.info()["detail"]
+            .as_str()
+            .is_some_and(|detail| detail.contains("network"))
+    });
+    assert_eq!(space.state(), "running");
+    assert_eq!(space.sh("echo alive"), "alive");
 }

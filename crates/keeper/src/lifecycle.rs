@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::guest::Guest;
 use crate::protocol::{Launch, LaunchEvent, LaunchFailure, ProcessId, Status};
 use crate::report::Reporter;
-use crate::runtime::{Boot, LaunchError, Machine};
+use crate::runtime::{Boot, LaunchError, Machine, MachineEvent};
 use crate::server::{Server, StopWish};
 use crate::socket::KeeperSocket;
 use crate::state_file::write_state;
@@ -351,10 +351,20 @@ impl Keeper {
         let server = Server::new(guest.clone(), lane, status_in, stop_out, cancel.clone());
         let serving = tokio::spawn(server.run(listener));
 
-        let end = tokio::select! {
-            exit = machine.wait() => End::Machine(exit),
-            wish = stop_in.recv() => wish.map_or(End::Signal, End::Wish),
-            _ = terminate.recv() => End::Signal,
+        let end = loop {
+            tokio::select! {
+                event = machine.event() => match event {
+                    MachineEvent::Ended(exit) => break End::Machine(exit),
+                    MachineEvent::NetworkLost(reason) => {
+                        tracing::error!(%reason, "the Space has no network any more");
+                        status.detail = Some(format!("its network is gone: {reason}"));
+                        status_out.send_replace(status.clone());
+                        save(&status);
+                    }
+                },
+                wish = stop_in.recv() => break wish.map_or(End::Signal, End::Wish),
+                _ = terminate.recv() => break End::Signal,
+            }
         };
         let mut wishes = Vec::new();
         match end {

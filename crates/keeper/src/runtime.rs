@@ -103,6 +103,14 @@ impl LaunchError {
     }
 }
 
+/// What a running machine does by itself.
+pub(crate) enum MachineEvent {
+    /// It ended; with what is known of why.
+    Ended(String),
+    /// It has no data network any more, until it is started again.
+    NetworkLost(String),
+}
+
 /// A machine that was started.
 pub(crate) enum Machine {
     Qemu(qemu::QemuMachine),
@@ -130,6 +138,13 @@ impl Machine {
     pub(crate) fn guest_address(&self) -> SocketAddr {
         match self {
             Self::Qemu(machine) => machine.guest_address(),
+        }
+    }
+
+    /// The next thing that happens to the machine. Safe to cancel.
+    pub(crate) async fn event(&mut self) -> MachineEvent {
+        match self {
+            Self::Qemu(machine) => machine.event().await,
         }
     }
 

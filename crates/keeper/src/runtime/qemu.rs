@@ -16,7 +16,7 @@ use airlock_qemu::process::{self, SpawnRequest};
 use airlock_qemu::qmp::{self, Qmp};
 use airlock_qemu::{Arch, Backend, InheritedFds, RunAs, VmProcess, discover};
 
-use super::{Boot, LaunchError};
+use super::{Boot, LaunchError, MachineEvent};
 use crate::protocol::ProcessId;
 
 /// Hardware addresses: each Space has networks of its own, so they can all be the same.
@@ -29,8 +29,8 @@ const LOG_TAIL_BYTES: usize = 2000;
 pub(crate) struct QemuMachine {
     process: VmProcess,
     qmp: Qmp,
-    // Held for its life: dropping it ends passt.
-    _data: Option<DataLink>,
+    // Dropping it ends passt.
+    data: Option<DataLink>,
     address: SocketAddr,
     exit: Option<ExitStatus>,
 }
@@ -134,7 +134,7 @@ impl QemuMachine {
         Ok(Self {
             process,
             qmp,
-            _data: data,
+            data,
             address,
             exit: None,
         })
@@ -151,14 +151,31 @@ impl QemuMachine {
         self.address
     }
 
+    pub(super) async fn event(&mut self) -> MachineEvent {
+        let Self {
+            process,
+            data,
+            exit,
+            ..
+        } = self;
+        let Some(link) = data else {
+            return MachineEvent::Ended(ended(process.wait().await, exit));
+        };
+        let lost = tokio::select! {
+            // QEMU's end takes the network along; that is not worth a word of its own.
+            biased;
+            status = process.wait() => return MachineEvent::Ended(ended(status, exit)),
+            lost = link.ended() => lost,
+        };
+        *data = None;
+        MachineEvent::NetworkLost(match lost {
+            Ok(()) => "passt ended".to_owned(),
+            Err(error) => error.to_string(),
+        })
+    }
+
     pub(super) async fn wait(&mut self) -> String {
-        match self.process.wait().await {
-            Ok(status) => {
-                self.exit = Some(status);
-                format!("QEMU ended ({status})")
-            }
-            Err(error) => format!("QEMU cannot be waited for: {error}"),
-        }
+        ended(self.process.wait().await, &mut self.exit)
     }
 
     pub(super) fn ended_well(&mut self) -> bool {
@@ -179,6 +196,16 @@ impl QemuMachine {
             Ok(status) => self.exit = Some(status),
             Err(error) => tracing::error!(%error, "cannot kill QEMU"),
         }
+    }
+}
+
+fn ended(status: std::io::Result<ExitStatus>, exit: &mut Option<ExitStatus>) -> String {
+    match status {
+        Ok(status) => {
+            *exit = Some(status);
+            format!("QEMU ended ({status})")
+        }
+        Err(error) => format!("QEMU cannot be waited for: {error}"),
     }
 }
 
