@@ -60,17 +60,18 @@ fn down(space: &TestSpace, from: &str, to: &Path) -> airlock_e2e::Ran {
 /// all slots of a transfer.
 fn every_boundary_both_ways(space: &TestSpace, folder: &Path) {
     let inline = 64 * KIB;
-    let leaf = 128 * KIB;
+    let leaf = 64 * KIB;
     let slot = 4 * MIB;
     let sizes = [
         (0, "inline"),
         (1, "inline"),
         (inline, "inline"),
         (inline + 1, "lane"),
-        (leaf - 1, "lane"),
-        (leaf, "lane"),
-        (leaf + 1, "lane"),
+        (2 * leaf - 1, "lane"),
+        (2 * leaf, "lane"),
+        (2 * leaf + 1, "lane"),
         (8 * leaf + 1, "lane"),
+        (16 * leaf, "lane"),
         (slot - 1, "lane"),
         (slot, "lane"),
         (slot + 1, "lane"),
