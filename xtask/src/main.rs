@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 mod build;
 mod codegen;
 mod demo;
+mod fuzz;
 mod layers;
 mod run;
 mod setup;
@@ -40,6 +41,12 @@ enum Chore {
     },
     /// The long tests at full size: files of many GiB. Takes an hour under emulation.
     Torture,
+    /// Throw random bytes at every parser of what a Space sends.
+    Fuzz {
+        /// How long each target runs.
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+    },
     /// Build the airlock program (release) with the daemon for Spaces inside.
     Build,
     /// Install the packages that Airlock needs on this host, saying what each is for.
@@ -70,6 +77,7 @@ fn main() -> Result<()> {
             filter,
         } => test::all(&root, filter.as_deref()),
         Chore::Torture => test::torture(&root),
+        Chore::Fuzz { seconds } => fuzz::run_all(&root, seconds),
         Chore::Build => build::airlock(&root)
             .map(|built| run::say(&format!("built {}", built.airlock.display()))),
         Chore::Setup => setup::run_chore(),
