@@ -3,31 +3,26 @@
 //! Output is never lost silently: its offsets are checked, and a stream that ends without the
 //! command's end is an error.
 
+mod end;
+mod stream;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
 use airlock_wire::Fault;
-use airlock_wire::cua::v1::process_data::Output as WireOutput;
-use airlock_wire::cua::v1::process_event::Event as WireEvent;
-use airlock_wire::cua::v1::process_input::Input;
-use airlock_wire::cua::v1::process_selector::Selector;
 use airlock_wire::cua::v1::process_service_client::ProcessServiceClient;
-use airlock_wire::cua::v1::{
-    CloseStdinRequest, ProcessConfig, ProcessEnd, ProcessInput, ProcessSelector, SendInputRequest,
-    Signal, SignalProcessRequest, StartProcessRequest, StartProcessResponse,
-};
+use airlock_wire::cua::v1::{ProcessConfig, StartProcessRequest};
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::task::JoinHandle;
-use tonic::Streaming;
+use tokio::io::AsyncRead;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 
 use crate::Error;
 use crate::transfer::{AddToken, Connection};
 
-/// The largest piece of standard input in one message, in bytes.
-const INPUT_CHUNK_BYTES: usize = 256 * 1024;
+pub use end::ExecEnd;
+pub use stream::ExecStream;
+
 /// How much output [`Exec::output`] collects unless told otherwise.
 const DEFAULT_OUTPUT_LIMIT_BYTES: usize = 64 * 1024 * 1024;
 /// A stream that is silent for this long sends a sign of life.
@@ -88,77 +83,6 @@ pub enum ExecEvent {
     Stderr(Bytes),
     /// It is over. Always the last event.
     Ended(ExecEnd),
-}
-
-/// How a command ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ExecEnd {
-    /// By itself.
-    Exited {
-        /// Its exit code.
-        code: i32,
-    },
-    /// By a signal.
-    Signaled {
-        /// The signal's number.
-        signal: i32,
-        /// The signal's name, `SIGKILL` for one.
-        name: String,
-    },
-    /// It took longer than allowed and was killed with all its children.
-    TimedOut,
-    /// It never ran: no such program, or not one that can be run.
-    NotRun {
-        /// 127 when there is no such program, 126 when it cannot be run.
-        code: i32,
-        /// Why.
-        reason: String,
-    },
-}
-
-impl ExecEnd {
-    /// Whether it ended by itself with exit code 0.
-    pub fn is_success(&self) -> bool {
-        matches!(self, Self::Exited { code: 0 })
-    }
-
-    /// The exit code as a shell would give it: 124 timed out, 126 cannot run, 127 not found,
-    /// 128 + N killed by signal N.
-    pub fn shell_code(&self) -> i32 {
-        match self {
-            Self::Exited { code } | Self::NotRun { code, .. } => *code,
-            Self::Signaled { signal, .. } => 128 + signal,
-            Self::TimedOut => 124,
-        }
-    }
-
-    fn from_wire(end: ProcessEnd) -> Self {
-        if end.timed_out {
-            return Self::TimedOut;
-        }
-        if !end.error.is_empty() {
-            return Self::NotRun {
-                code: end.exit_code.unwrap_or(126),
-                reason: end.error,
-            };
-        }
-        let signal = if end.signal_number != 0 {
-            end.signal_number
-        } else {
-            end.signal
-        };
-        if signal != 0 && end.exit_code.is_none() {
-            let name = if end.signal_name.is_empty() {
-                format!("signal {signal}")
-            } else {
-                end.signal_name
-            };
-            return Self::Signaled { signal, name };
-        }
-        Self::Exited {
-            code: end.exit_code.unwrap_or_default(),
-        }
-    }
 }
 
 /// A command that ran, with all that it wrote.
@@ -275,16 +199,13 @@ impl Exec {
                 program: program.clone(),
                 source: Fault::from_status(&status),
             })?;
-        Ok(ExecStream {
-            connection: self.connection,
+        let events = events.into_inner();
+        Ok(ExecStream::new(
+            self.connection,
             program,
-            events: events.into_inner(),
-            next_offset: 0,
-            pid: None,
-            stdin: self.stdin,
-            feeder: None,
-            ended: false,
-        })
+            events,
+            self.stdin,
+        ))
     }
 
     /// Runs the command to its end and collects what it writes.
@@ -307,7 +228,7 @@ impl Exec {
             };
             sink.extend_from_slice(&bytes);
             if stdout.len() + stderr.len() > limit_bytes {
-                let program = stream.program.clone();
+                let program = stream.program().to_owned();
                 let partial = Box::new((stdout, stderr));
                 return Err(ExecError::OutputLimit {
                     program,
@@ -318,172 +239,11 @@ impl Exec {
             }
         }
         Err(ExecError::Broken {
-            program: stream.program.clone(),
+            program: stream.program().to_owned(),
             source: None,
         }
         .into())
     }
-}
-
-/// A command that runs. Dropping it kills the command, unless it was detached.
-pub struct ExecStream {
-    connection: Connection,
-    program: String,
-    events: Streaming<StartProcessResponse>,
-    next_offset: u64,
-    pid: Option<u32>,
-    stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    feeder: Option<JoinHandle<()>>,
-    ended: bool,
-}
-
-impl ExecStream {
-    /// The next event; `None` after [`ExecEvent::Ended`].
-    pub async fn next(&mut self) -> Result<Option<ExecEvent>, Error> {
-        if self.ended {
-            return Ok(None);
-        }
-        loop {
-            let message = self.events.message().await.map_err(|status| {
-                let source = Fault::from_status(&status);
-                let program = self.program.clone();
-                // Before it started, the status says why it could not; after, it was cut off.
-                match self.pid {
-                    None => ExecError::Start { program, source },
-                    Some(_) => ExecError::Broken {
-                        program,
-                        source: Some(source),
-                    },
-                }
-            })?;
-            let broken = || ExecError::Broken {
-                program: self.program.clone(),
-                source: None,
-            };
-            let event = message
-                .ok_or_else(broken)?
-                .event
-                .and_then(|event| event.event);
-            match event {
-                // Another version's event, or a sign of life.
-                None | Some(WireEvent::Keepalive(_)) => {}
-                Some(WireEvent::Start(start)) => {
-                    self.pid = Some(start.pid);
-                    self.next_offset = start.output_end_offset;
-                    self.feed(start.pid);
-                    return Ok(Some(ExecEvent::Started { pid: start.pid }));
-                }
-                Some(WireEvent::Data(data)) => {
-                    if data.offset != self.next_offset {
-                        return Err(ExecError::OutputLost {
-                            program: self.program.clone(),
-                            expected: self.next_offset,
-                            found: data.offset,
-                        }
-                        .into());
-                    }
-                    let event = match data.output {
-                        Some(WireOutput::Stdout(bytes) | WireOutput::Pty(bytes)) => {
-                            ExecEvent::Stdout(bytes)
-                        }
-                        Some(WireOutput::Stderr(bytes)) => ExecEvent::Stderr(bytes),
-                        None => continue,
-                    };
-                    let (ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes)) = &event else {
-                        continue;
-                    };
-                    self.next_offset += bytes.len() as u64;
-                    return Ok(Some(event));
-                }
-                Some(WireEvent::End(end)) => {
-                    self.ended = true;
-                    return Ok(Some(ExecEvent::Ended(ExecEnd::from_wire(end))));
-                }
-            }
-        }
-    }
-
-    /// Sends a signal, by its number on Linux, to the command and all its children.
-    pub async fn signal(&self, number: i32) -> Result<(), Error> {
-        let Some(pid) = self.pid else { return Ok(()) };
-        let request = SignalProcessRequest {
-            process: Some(selector(pid)),
-            // The enumeration uses Linux's numbers; guestd refuses those that it lacks.
-            signal: Signal::try_from(number).map_or(number, Into::into),
-            process_group: true,
-        };
-        let mut client = client(&self.connection);
-        client
-            .signal_process(request)
-            .await
-            .map_err(|status| ExecError::Broken {
-                program: self.program.clone(),
-                source: Some(Fault::from_status(&status)),
-            })?;
-        Ok(())
-    }
-
-    /// Starts to feed standard input, once the command has a pid.
-    fn feed(&mut self, pid: u32) {
-        let Some(reader) = self.stdin.take() else {
-            return;
-        };
-        let connection = self.connection.clone();
-        self.feeder = Some(tokio::spawn(async move {
-            // A command that ends, or closes its input, before it has read all of it is no
-            // error: its end tells the caller what there is to know.
-            if let Err(error) = feed(&connection, pid, reader).await {
-                tracing::debug!(%error, pid, "standard input was not taken to its end");
-            }
-        }));
-    }
-}
-
-impl Drop for ExecStream {
-    fn drop(&mut self) {
-        if let Some(feeder) = &self.feeder {
-            feeder.abort();
-        }
-    }
-}
-
-async fn feed(
-    connection: &Connection,
-    pid: u32,
-    mut reader: Box<dyn AsyncRead + Send + Unpin>,
-) -> Result<(), Fault> {
-    let mut client = client(connection);
-    let mut writer_id = [0u8; 16];
-    getrandom::fill(&mut writer_id)
-        .map_err(|error| Fault::new(airlock_wire::FaultKind::Internal, error.to_string()))?;
-    let writer_id = hex::encode(writer_id);
-    let mut buffer = vec![0; INPUT_CHUNK_BYTES];
-    for sequence in 1.. {
-        // An input that cannot be read is an input that ended.
-        let length = reader.read(&mut buffer).await.unwrap_or_default();
-        if length == 0 {
-            break;
-        }
-        let input = Input::Stdin(buffer[..length].to_vec());
-        let request = SendInputRequest {
-            process: Some(selector(pid)),
-            input: Some(ProcessInput { input: Some(input) }),
-            sequence,
-            writer_id: writer_id.clone(),
-        };
-        client
-            .send_input(request)
-            .await
-            .map_err(|status| Fault::from_status(&status))?;
-    }
-    let request = CloseStdinRequest {
-        process: Some(selector(pid)),
-    };
-    client
-        .close_stdin(request)
-        .await
-        .map_err(|status| Fault::from_status(&status))?;
-    Ok(())
 }
 
 type Client = ProcessServiceClient<InterceptedService<Channel, AddToken>>;
@@ -491,62 +251,4 @@ type Client = ProcessServiceClient<InterceptedService<Channel, AddToken>>;
 fn client(connection: &Connection) -> Client {
     ProcessServiceClient::new(connection.service())
         .max_decoding_message_size(airlock_wire::MAX_MESSAGE_BYTES)
-}
-
-fn selector(pid: u32) -> ProcessSelector {
-    ProcessSelector {
-        selector: Some(Selector::Pid(pid)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ends_map_to_what_a_shell_gives() {
-        let end = |end: ProcessEnd| ExecEnd::from_wire(end);
-        assert_eq!(
-            end(ProcessEnd {
-                exit_code: Some(3),
-                ..Default::default()
-            })
-            .shell_code(),
-            3
-        );
-        assert_eq!(
-            end(ProcessEnd {
-                signal_number: 11,
-                ..Default::default()
-            })
-            .shell_code(),
-            139
-        );
-        let killed = ProcessEnd {
-            signal: Signal::Kill.into(),
-            ..Default::default()
-        };
-        assert_eq!(end(killed).shell_code(), 137);
-        assert_eq!(
-            end(ProcessEnd {
-                timed_out: true,
-                ..Default::default()
-            })
-            .shell_code(),
-            124
-        );
-        let missing = ProcessEnd {
-            exit_code: Some(127),
-            error: "no such".into(),
-            ..Default::default()
-        };
-        assert_eq!(end(missing).shell_code(), 127);
-        assert!(
-            end(ProcessEnd {
-                exit_code: Some(0),
-                ..Default::default()
-            })
-            .is_success()
-        );
-    }
 }
