@@ -3,8 +3,10 @@
 //! Stages consume each other: what a stage made, it undoes when it is dropped, so a half-made
 //! Space leaves no process, no socket and no lock behind.
 
+mod shut_down;
+mod starter;
+
 use std::fs::File;
-use std::io::BufRead;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -25,10 +27,11 @@ use crate::server::{Server, StopWish};
 use crate::socket::KeeperSocket;
 use crate::state_file::write_state;
 
+use shut_down::shut_down;
+use starter::{Starter, read_launch};
+
 /// How long a Space may take to shut down when the keeper itself is told to end.
 const TERMINATE_GRACE: Duration = Duration::from_secs(10);
-/// How long a machine may take to end after it was told to quit.
-const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the lock of a keeper that is just ending may hold up the next one.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// How much of the console a failure shows.
@@ -114,13 +117,6 @@ fn console_tail(path: &Path) -> String {
     lines[lines.len().saturating_sub(CONSOLE_TAIL_LINES)..].join("\n")
 }
 
-fn read_launch() -> std::io::Result<Launch> {
-    let mut line = String::new();
-    // Unbuffered beyond the line: the descriptor is watched for its end afterwards.
-    std::io::stdin().lock().read_line(&mut line)?;
-    Ok(serde_json::from_str(&line)?)
-}
-
 fn start_log(paths: &SpacePaths) {
     let file = File::options()
         .create(true)
@@ -135,30 +131,6 @@ fn start_log(paths: &SpacePaths) {
             .with_writer(Arc::new(file));
         // A second subscriber cannot be set; the first one serves.
         let _ = subscriber.try_init();
-    }
-}
-
-/// Notices when the process that started this keeper goes away before the Space is ready: it
-/// holds the other end of standard input open for as long as it waits.
-struct Starter {
-    gone: CancellationToken,
-}
-
-impl Starter {
-    fn watch() -> Self {
-        let gone = CancellationToken::new();
-        let found = gone.clone();
-        std::thread::spawn(move || {
-            let mut rest = String::new();
-            // Ends at end of file, or with an error; both mean that nobody waits.
-            let _ = std::io::stdin().lock().read_line(&mut rest);
-            found.cancel();
-        });
-        Self { gone }
-    }
-
-    fn is_gone(&self) -> bool {
-        self.gone.is_cancelled()
     }
 }
 
@@ -407,47 +379,6 @@ impl Keeper {
         // Last of all: who gets the lock next finds nothing of this keeper.
         drop(lock);
     }
-}
-
-/// Ends the machine: asks the Space, then QEMU, then the kernel. A later wish with less patience
-/// shortens the wait, so `delete` never waits for a `stop` that hangs.
-async fn shut_down(
-    guest: &Guest,
-    machine: &mut Machine,
-    grace: Duration,
-    stop_in: &mut mpsc::Receiver<StopWish>,
-    wishes: &mut Vec<StopWish>,
-) {
-    let mut deadline = tokio::time::Instant::now() + grace;
-    if !grace.is_zero() {
-        let asked = tokio::time::timeout_at(deadline, guest.power_off()).await;
-        if !matches!(asked, Ok(Ok(()))) {
-            tracing::warn!(?asked, "the Space does not shut down by itself");
-        }
-    }
-    loop {
-        tokio::select! {
-            exit = machine.wait() => {
-                tracing::info!(%exit, "the machine is off");
-                return;
-            }
-            wish = stop_in.recv() => {
-                if let Some(wish) = wish {
-                    deadline = deadline.min(tokio::time::Instant::now() + wish.grace);
-                    wishes.push(wish);
-                }
-            }
-            () = tokio::time::sleep_until(deadline) => break,
-        }
-    }
-    tracing::info!("pulling the plug");
-    if tokio::time::timeout(QUIT_TIMEOUT, machine.quit())
-        .await
-        .is_err()
-    {
-        tracing::warn!("the machine does not quit");
-    }
-    machine.pull_plug().await;
 }
 
 fn lock_patiently(lock: &File, launch: &Launch) -> Result<(), LaunchError> {
