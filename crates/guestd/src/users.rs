@@ -31,6 +31,12 @@ pub struct UnknownUser {
     pub name: String,
 }
 
+/// Whether `id` can name a user or a group. To `setuid` the highest number means "stay who you
+/// are", so a command for that user would run as root.
+fn is_id(id: u32) -> bool {
+    id != u32::MAX
+}
+
 /// The user databases at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Users {
@@ -53,7 +59,7 @@ impl Users {
 
     /// Finds a user by name or, for digits alone, by number. A number needs no entry.
     pub fn find(&self, name_or_uid: &str) -> Result<User, UnknownUser> {
-        let number = name_or_uid.parse::<u32>().ok();
+        let number = name_or_uid.parse::<u32>().ok().filter(|id| is_id(*id));
         let entry = self
             .entries()
             .find(|user| user.name == name_or_uid)
@@ -108,8 +114,11 @@ impl Users {
         self.passwd.lines().filter_map(|line| {
             let mut fields = line.split(':');
             let name = fields.next()?.to_owned();
-            let uid = fields.nth(1)?.parse().ok()?;
-            let gid = fields.next()?.parse().ok()?;
+            let uid = fields.nth(1)?.parse::<u32>().ok()?;
+            let gid = fields.next()?.parse::<u32>().ok()?;
+            if !is_id(uid) || !is_id(gid) {
+                return None;
+            }
             let home = fields.nth(1)?;
             let shell = fields.next().filter(|shell| !shell.is_empty());
             Some(User {
@@ -186,6 +195,16 @@ mod tests {
             "no user \"nobody\" in this Space"
         );
         assert!(users().find("-1").is_err());
+    }
+
+    #[test]
+    fn the_number_that_means_no_change_is_nobody() {
+        let mut users = users();
+        assert!(users.find("4294967295").is_err());
+        assert_eq!(users.find("4294967294").unwrap().uid, u32::MAX - 1);
+        users.passwd += "sly:x:4294967295:0::/:\nsly2:x:7:4294967295::/:\n";
+        assert!(users.find("sly").is_err());
+        assert!(users.find("sly2").is_err());
     }
 
     #[test]
