@@ -13,3 +13,5 @@ mod harness;
 mod hostile;
 #[path = "transfer/sizes.rs"]
 mod sizes;
+#[path = "transfer/special.rs"]
+mod special;

@@ -5,11 +5,14 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use airlock_wire::lane_v1::GetEntry;
-use rustix::fs::{Timespec, Timestamps, UTIME_OMIT};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
 use tempfile::NamedTempFile;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
@@ -18,6 +21,9 @@ use tokio_util::sync::CancellationToken;
 use super::DownloadError;
 use super::umask::umask;
 use crate::GuestPath;
+
+/// How soon a wait for the other end of a pipe notices that it was cancelled.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Where to download to.
 pub enum Target {
@@ -88,6 +94,7 @@ pub(super) enum OpenTarget {
     Pipe {
         file: File,
         path: PathBuf,
+        stop: CancellationToken,
     },
     Bytes(Vec<u8>),
     Writer {
@@ -118,7 +125,7 @@ impl OpenTarget {
         stop: CancellationToken,
     ) -> Result<Self, DownloadError> {
         match target {
-            Target::Path(path) => open_path(path, source, entry, options),
+            Target::Path(path) => open_path(path, source, entry, options, stop),
             Target::Bytes { most } => {
                 let size = entry.size;
                 if size > most {
@@ -144,9 +151,7 @@ impl OpenTarget {
                 .as_file_mut()
                 .write_all(data)
                 .map_err(|error| DownloadError::target(path, error)),
-            Self::Pipe { file, path } => file
-                .write_all(data)
-                .map_err(|error| DownloadError::target(path, error)),
+            Self::Pipe { file, path, stop } => write_pipe(file, data, path, stop),
             Self::Bytes(bytes) => {
                 bytes.extend_from_slice(data);
                 Ok(())
@@ -199,6 +204,7 @@ fn open_path(
     source: &GuestPath,
     entry: GetEntry,
     options: PublishOptions,
+    stop: CancellationToken,
 ) -> Result<OpenTarget, DownloadError> {
     let wants_folder = path.as_os_str().as_bytes().ends_with(b"/");
     let mut path = path;
@@ -214,9 +220,8 @@ fn open_path(
         Ok(meta) if meta.is_dir() => return Err(DownloadError::TargetIsDirectory { path }),
         Ok(_) if options.create_new => return Err(DownloadError::TargetExists { path }),
         Ok(meta) if !meta.is_file() => {
-            let open = OpenOptions::new().write(true).open(&path);
-            let file = open.map_err(|error| DownloadError::target(&path, error))?;
-            return Ok(OpenTarget::Pipe { file, path });
+            let file = open_pipe(&path, &stop)?;
+            return Ok(OpenTarget::Pipe { file, path, stop });
         }
         // A link of the host's own is followed to the file it stands for, as `cp` does.
         Ok(_) => {
@@ -241,6 +246,65 @@ fn open_path(
         entry,
         options,
     })
+}
+
+/// Opens a pipe or a device. A pipe without a reader is waited for, until `stop`.
+fn open_pipe(path: &Path, stop: &CancellationToken) -> Result<File, DownloadError> {
+    let no_reader = Errno::NXIO.raw_os_error();
+    loop {
+        let mut options = OpenOptions::new();
+        let nonblocking = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+        match options.write(true).custom_flags(nonblocking).open(path) {
+            Ok(file) => return Ok(file),
+            Err(error) if error.raw_os_error() == Some(no_reader) && is_fifo(path) => {
+                if stop.is_cancelled() {
+                    return Err(DownloadError::Cancelled);
+                }
+                // Nothing tells when a reader opens a named pipe.
+                std::thread::sleep(LOOK_INTERVAL);
+            }
+            Err(error) => return Err(DownloadError::target(path, error)),
+        }
+    }
+}
+
+fn is_fifo(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo())
+}
+
+/// Writes all of `data`, however slow the reader is, until `stop`.
+fn write_pipe(
+    file: &mut File,
+    mut data: &[u8],
+    path: &Path,
+    stop: &CancellationToken,
+) -> Result<(), DownloadError> {
+    while !data.is_empty() {
+        if stop.is_cancelled() {
+            return Err(DownloadError::Cancelled);
+        }
+        match file.write(data) {
+            Ok(0) => {
+                let error = io::ErrorKind::WriteZero.into();
+                return Err(DownloadError::target(path, error));
+            }
+            Ok(written) => data = &data[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let look = Timespec {
+                    tv_sec: 0,
+                    tv_nsec: i64::from(LOOK_INTERVAL.subsec_nanos()),
+                };
+                let mut room = [PollFd::new(&*file, PollFlags::OUT)];
+                match poll(&mut room, Some(&look)) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(DownloadError::target(path, error.into())),
+                }
+            }
+            Err(error) => return Err(DownloadError::target(path, error)),
+        }
+    }
+    Ok(())
 }
 
 fn publish(

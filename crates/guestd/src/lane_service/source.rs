@@ -18,9 +18,16 @@ use rustix::io::Errno;
 use super::sink::{DIRECT_MIN_BYTES, reopen_direct};
 use crate::paths;
 
+/// Most bytes of a file that the kernel makes up while it is read; `/proc/kallsyms` has under 16 MiB.
+const MAX_MADE_UP_BYTES: u64 = 32 * 1024 * 1024;
+/// Files of up to this size are looked at for being made up: sysfs says a page for all of its own.
+const MADE_UP_SIZE_MAX_BYTES: u64 = 64 * 1024;
+
 /// A regular file that is being read.
 pub(crate) struct Source {
     file: File,
+    /// The content, where only reading tells how long it is.
+    made_up: Option<Vec<u8>>,
     /// The same file for direct I/O: no copy through the page cache, and none is left behind.
     direct: Option<File>,
     path: PathBuf,
@@ -50,6 +57,7 @@ impl Source {
         let resolved = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let large = stat.st_size.unsigned_abs() >= DIRECT_MIN_BYTES;
         Ok(Self {
+            made_up: made_up(path, &file, &stat)?,
             direct: if large {
                 reopen_direct(&file, true)
             } else {
@@ -63,7 +71,10 @@ impl Source {
 
     /// Bytes in the file when it was opened.
     pub(crate) fn size(&self) -> u64 {
-        self.stat.st_size.unsigned_abs()
+        match &self.made_up {
+            Some(content) => content.len() as u64,
+            None => self.stat.st_size.unsigned_abs(),
+        }
     }
 
     /// What the caller learns of the file.
@@ -86,6 +97,9 @@ impl Source {
         bytes: usize,
         buffer: &mut AlignedBuf,
     ) -> Result<(), ReadError> {
+        if self.made_up.is_some() {
+            return self.read_buffered(offset, &mut buffer[..bytes]);
+        }
         if let Some(direct) = &self.direct {
             match fill(direct, offset, bytes, &mut buffer[..align_up(bytes)]) {
                 Err(ReadError::Io(error))
@@ -99,6 +113,12 @@ impl Source {
     /// Reads through the page cache to a buffer of any alignment.
     pub(crate) fn read_buffered(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
         let bytes = buffer.len();
+        if let Some(content) = &self.made_up {
+            let start = usize::try_from(offset).unwrap_or(usize::MAX);
+            let piece = content.get(start..).and_then(|rest| rest.get(..bytes));
+            buffer.copy_from_slice(piece.ok_or(ReadError::Short)?);
+            return Ok(());
+        }
         fill(&self.file, offset, bytes, buffer)
     }
 
@@ -145,6 +165,34 @@ fn fill(file: &File, offset: u64, bytes: usize, buffer: &mut [u8]) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// The content of `file`, if its size says nothing about it, as in `/proc` and `/sys`.
+///
+/// Such files say 0 or a page, and have no blocks. A copy that believed them would be empty, or
+/// would call every one of them changed.
+fn made_up(path: &Path, file: &File, stat: &Stat) -> Result<Option<Vec<u8>>, Fault> {
+    let size = stat.st_size.unsigned_abs();
+    if stat.st_blocks != 0 || size > MADE_UP_SIZE_MAX_BYTES {
+        return Ok(None);
+    }
+    let fault = |error: io::Error| Fault::from_io(paths::escape_path(path), &error);
+    let mut content = Vec::new();
+    // The file's own position is not used elsewhere.
+    let mut reader = io::Read::take(file, MAX_MADE_UP_BYTES + 1);
+    io::Read::read_to_end(&mut reader, &mut content).map_err(fault)?;
+    let read = content.len() as u64;
+    let now = rustix::fs::fstat(file).map_err(|errno| fault(errno.into()))?;
+    if read == size || now.st_size != stat.st_size || now.st_blocks != 0 {
+        // An ordinary file; if somebody writes it just now, that is found out as for any other.
+        return Ok(None);
+    }
+    if read > MAX_MADE_UP_BYTES {
+        let shown = paths::escape_path(path);
+        let message = format!("{shown} is made by the kernel and has more than 32 MiB");
+        return Err(Fault::new(FaultKind::InvalidArgument, message));
+    }
+    Ok(Some(content))
 }
 
 fn refuse_special(path: &Path, stat: &Stat) -> Result<(), Fault> {
