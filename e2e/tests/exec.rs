@@ -13,6 +13,7 @@ fn commands_in_one_space() {
     streams_and_environment(&space);
     binary_input_and_output(&space);
     no_output_is_lost(&space);
+    a_burst_of_commands(&space);
     time_outs_kill_the_group(&space);
     a_closed_client_takes_its_command_along(&space);
     background_jobs_do_not_hold_the_call(&space);
@@ -91,6 +92,20 @@ fn no_output_is_lost(space: &TestSpace) {
         ran.stdout.len(),
         expected.len()
     );
+}
+
+/// Each call makes a connection of its own, and none may be lost on the way.
+fn a_burst_of_commands(space: &TestSpace) {
+    let calls: Vec<_> = (0..40)
+        .map(|code| {
+            let line = format!("exit {code}");
+            start(&mut command(["exec", &space.name, "--", "sh", "-c", &line]))
+        })
+        .collect();
+    let codes = calls
+        .into_iter()
+        .map(|mut call| call.wait().unwrap().code());
+    assert!(codes.eq((0..40).map(Some)));
 }
 
 /// K6.2, K2.14

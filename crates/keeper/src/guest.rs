@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use airlock_wire::cua::v1::system_service_client::SystemServiceClient;
@@ -10,11 +11,14 @@ use airlock_wire::lane_v1::ReleaseRequest;
 use airlock_wire::lane_v1::lane_service_client::LaneServiceClient;
 use airlock_wire::{AUTHORIZATION, Fault, FaultKind};
 use tokio::net::TcpStream;
+use tokio::sync::Mutex;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
 use crate::slots::LeaseId;
+
+mod backlog;
 
 /// How long one attempt to reach guestd may take before the next is made.
 ///
@@ -32,6 +36,8 @@ pub(crate) struct Guest {
     token: String,
     bearer: MetadataValue<Ascii>,
     channel: Channel,
+    /// Held by the last connection that was made, until QEMU has accepted it.
+    door: Arc<Mutex<()>>,
 }
 
 impl Guest {
@@ -50,6 +56,7 @@ impl Guest {
             token,
             bearer,
             channel,
+            door: Arc::default(),
         })
     }
 
@@ -60,7 +67,14 @@ impl Guest {
 
     /// A fresh connection to guestd, to be handed to a client.
     pub(crate) async fn connect(&self) -> std::io::Result<OwnedFd> {
+        let door = Arc::clone(&self.door).lock_owned().await;
         let stream = TcpStream::connect(self.address).await?;
+        let address = self.address;
+        // The one who asked need not wait; the next one does. It ends by itself soon.
+        tokio::spawn(async move {
+            backlog::accepted(address).await;
+            drop(door);
+        });
         stream.set_nodelay(true)?;
         Ok(stream.into_std()?.into())
     }
