@@ -46,7 +46,9 @@ impl Engine {
     /// with `force`. Returns whether it was running.
     pub async fn stop(&self, name: &SpaceName, force: bool) -> Result<bool, EngineError> {
         let info = self.info(name)?;
-        if info.pid.is_none() {
+        // A state file that cannot be read does not say that no keeper lives.
+        let unknown = read_state(&self.home.space(name).state()).is_err();
+        if info.pid.is_none() && !(unknown && self.keeper(name).await.is_ok()) {
             return Ok(false);
         }
         let grace = if force { Duration::ZERO } else { STOP_GRACE };

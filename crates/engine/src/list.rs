@@ -1,7 +1,7 @@
 //! Which Spaces there are, and how they fare, told truthfully whoever has died.
 
 use airlock_keeper::protocol::Status;
-use airlock_keeper::read_state;
+use airlock_keeper::{StateFileError, read_state};
 use airlock_model::{Accel, ImageName, Kind, Network, Runtime, SpaceName, SpaceState};
 use serde::Serialize;
 
@@ -79,11 +79,18 @@ impl Engine {
     pub fn info(&self, name: &SpaceName) -> Result<SpaceInfo, EngineError> {
         let record = Record::read(&self.home, name)?;
         let paths = self.home.space(name);
-        let status = read_state(&paths.state()).map_err(|error| EngineError::Damaged {
-            path: paths.state(),
-            reason: error.to_string(),
-        })?;
-        let (state, pid, detail) = judge(status.as_ref());
+        let (status, damage) = match read_state(&paths.state()) {
+            Ok(status) => (status, None),
+            // All that is lost is what the keeper last said; the Space itself can start again.
+            Err(error @ StateFileError::Damaged { .. }) => (None, Some(error.to_string())),
+            Err(StateFileError::Io(source)) => {
+                return Err(EngineError::file("read", paths.state())(source));
+            }
+        };
+        let (state, pid, detail) = match damage {
+            Some(damage) => (SpaceState::Crashed, None, Some(damage)),
+            None => judge(status.as_ref()),
+        };
         let spec = record.spec;
         let started = status
             .as_ref()
@@ -179,4 +186,34 @@ fn rfc3339(unix_ns: u64) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(unix_ns))
         .map(|timestamp| format!("{timestamp:.3}"))
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use airlock_model::SpaceSpec;
+
+    use super::*;
+
+    #[test]
+    fn a_damaged_state_file_is_a_crash_and_no_dead_end() {
+        let home = tempfile::tempdir().unwrap();
+        let engine = Engine::open(home.path()).unwrap();
+        let name = SpaceName::new("s").unwrap();
+        let paths = engine.home().space(&name);
+        fs_err::create_dir(paths.dir()).unwrap();
+        let record = Record {
+            spec: SpaceSpec::new(name.clone(), ImageName::new("tiny").unwrap()),
+            machine_id: "0".repeat(32),
+            created_at_unix_ns: 1,
+        };
+        record.write(&paths.spec()).unwrap();
+        for garbage in ["", "{", "[]", r#"{"state":"running"}"#] {
+            fs_err::write(paths.state(), garbage).unwrap();
+            let info = engine.info(&name).unwrap();
+            assert_eq!((info.state, info.pid), (SpaceState::Crashed, None));
+            assert_eq!(info.image.as_str(), "tiny");
+            let detail = info.detail.unwrap();
+            assert_eq!(detail.matches("state.json").count(), 1, "{detail}");
+        }
+    }
 }
