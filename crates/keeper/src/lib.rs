@@ -16,6 +16,7 @@
 mod descriptors;
 mod guest;
 mod lifecycle;
+mod logs;
 mod process_id;
 pub mod protocol;
 mod report;

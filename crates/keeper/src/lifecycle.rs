@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::guest::Guest;
+use crate::logs;
 use crate::protocol::{Launch, LaunchEvent, LaunchFailure, ProcessId, Status};
 use crate::report::Reporter;
 use crate::runtime::{Boot, LaunchError, Machine, MachineEvent};
@@ -322,6 +323,9 @@ impl Keeper {
         let cancel = CancellationToken::new();
         let server = Server::new(guest.clone(), lane, status_in, stop_out, cancel.clone());
         let serving = tokio::spawn(server.run(listener));
+        let qemu_log = paths.dir().join("qemu.log");
+        let logs = vec![paths.console_log(), qemu_log, paths.keeper_log()];
+        tokio::spawn(logs::keep_short(logs, cancel.clone()));
 
         let end = loop {
             tokio::select! {
