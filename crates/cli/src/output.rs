@@ -3,6 +3,7 @@
 //! Data never has colour. Talk has it only on a terminal and never with `NO_COLOR` (anstream
 //! decides), and reads the same without.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
@@ -42,7 +43,7 @@ impl Output {
     pub(crate) fn note(self, text: &str) {
         match self.talk {
             Talk::Quiet => {}
-            Talk::Normal | Talk::Verbose => talk(text),
+            Talk::Normal | Talk::Verbose => say("", text),
         }
     }
 
@@ -50,7 +51,7 @@ impl Output {
     pub(crate) fn detail(self, text: &str) {
         match self.talk {
             Talk::Quiet | Talk::Normal => {}
-            Talk::Verbose => talk(text),
+            Talk::Verbose => say("", text),
         }
     }
 
@@ -58,7 +59,7 @@ impl Output {
     pub(crate) fn warn(self, text: &str) {
         match self.talk {
             Talk::Quiet => {}
-            Talk::Normal | Talk::Verbose => talk(&format!("{YELLOW}warning:{RESET} {text}")),
+            Talk::Normal | Talk::Verbose => say(&format!("{YELLOW}warning:{RESET} "), text),
         }
     }
 
@@ -97,16 +98,40 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), CommandError> {
 /// Says why a command failed, and what can be done. Never left out.
 pub(crate) fn error(error: &CommandError) {
     if let Some(message) = error.message() {
-        talk(&format!("{RED}error:{RESET} {message}"));
+        say(&format!("{RED}error:{RESET} "), message);
     }
     for hint in error.hints() {
-        talk(&format!("{CYAN}hint:{RESET} {hint}"));
+        say(&format!("{CYAN}hint:{RESET} "), hint);
     }
 }
 
 /// Writes a line to stderr. Nobody is left to tell when that fails.
-fn talk(text: &str) {
-    let _ = writeln!(anstream::stderr().lock(), "{text}");
+fn say(label: &str, text: &str) {
+    let _ = writeln!(anstream::stderr().lock(), "{label}{}", shown(text));
+}
+
+/// `text` as a terminal may get it: what it would obey instead of show is escaped.
+///
+/// Messages carry words and names from Spaces, which are hostile, and names of files.
+fn shown(text: &str) -> Cow<'_, str> {
+    let is_obeyed = |c: char| match c {
+        '\n' | '\t' => false,
+        // These turn the order of what follows around.
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        _ => c.is_control(),
+    };
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_obeyed(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// A number of bytes for people, with one decimal from a KiB on.
@@ -128,6 +153,18 @@ pub(crate) fn human_bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_gets_nothing_that_it_would_obey() {
+        for (text, expected) in [
+            ("plain, ü → \n\ttext", "plain, ü → \n\ttext"),
+            ("\x1b]0;title\x07", "\\u{1b}]0;title\\u{7}"),
+            ("a\rb\x08\x7f\u{9b}2J", "a\\rb\\u{8}\\u{7f}\\u{9b}2J"),
+            ("evil\u{202e}txt.exe", "evil\\u{202e}txt.exe"),
+        ] {
+            assert_eq!(shown(text), expected);
+        }
+    }
 
     #[test]
     fn bytes_are_shown_in_the_unit_that_fits() {
