@@ -103,7 +103,6 @@ fn fault_kind(kind: FaultKind) -> ErrorKind {
         FaultKind::Unauthenticated | FaultKind::PermissionDenied => ErrorKind::Denied,
         FaultKind::FeatureUnsupported | FaultKind::Unimplemented => ErrorKind::Unsupported,
         FaultKind::Unavailable => ErrorKind::NoAnswer,
-        FaultKind::Cancelled => ErrorKind::Cancelled,
         FaultKind::DeadlineExceeded => ErrorKind::TimedOut,
         FaultKind::InvalidArgument => ErrorKind::Usage,
         FaultKind::PathExists
@@ -118,6 +117,8 @@ fn fault_kind(kind: FaultKind) -> ErrorKind {
         | FaultKind::LimitExceeded
         | FaultKind::NotInitialized
         | FaultKind::Internal
-        | FaultKind::SourceChanged => ErrorKind::Failure,
+        | FaultKind::SourceChanged
+        // The Space gave up; a caller that cancels here is told so without a fault.
+        | FaultKind::Cancelled => ErrorKind::Failure,
     }
 }

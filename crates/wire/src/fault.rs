@@ -174,7 +174,12 @@ impl Fault {
                 metadata,
             };
         }
+        // Only a status that was made on this side has a source: the connection broke. Its code is
+        // tonic's guess (`Cancelled` for one that was never there), and no word of guestd's.
+        let is_local = std::error::Error::source(status).is_some();
         let kind = match status.code() {
+            Code::DeadlineExceeded => FaultKind::DeadlineExceeded,
+            _ if is_local => FaultKind::Unavailable,
             Code::Unauthenticated => FaultKind::Unauthenticated,
             Code::PermissionDenied => FaultKind::PermissionDenied,
             Code::NotFound => FaultKind::PathNotFound,
@@ -182,7 +187,6 @@ impl Fault {
             Code::InvalidArgument | Code::OutOfRange => FaultKind::InvalidArgument,
             Code::Aborted => FaultKind::SourceChanged,
             Code::Cancelled => FaultKind::Cancelled,
-            Code::DeadlineExceeded => FaultKind::DeadlineExceeded,
             Code::Unavailable => FaultKind::Unavailable,
             Code::Unimplemented => FaultKind::Unimplemented,
             Code::ResourceExhausted => FaultKind::LimitExceeded,
@@ -190,14 +194,7 @@ impl Fault {
             | Code::Unknown
             | Code::FailedPrecondition
             | Code::Internal
-            | Code::DataLoss => {
-                // A broken connection reaches the caller as Unknown or Internal with a source.
-                if std::error::Error::source(status).is_some() {
-                    FaultKind::Unavailable
-                } else {
-                    FaultKind::Internal
-                }
-            }
+            | Code::DataLoss => FaultKind::Internal,
         };
         Self::new(kind, status.message())
     }
@@ -268,6 +265,23 @@ mod tests {
                 fault,
                 "{kind:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_broken_connection_is_no_answer_whatever_its_code() {
+        for code in [
+            Code::Unknown,
+            Code::Internal,
+            Code::Cancelled,
+            Code::ResourceExhausted,
+            Code::PermissionDenied,
+        ] {
+            let mut status = Status::new(code, "operation was canceled");
+            assert_ne!(Fault::from_status(&status).kind, FaultKind::Unavailable);
+            status.set_source(std::sync::Arc::new(std::io::Error::other("reset")));
+            let fault = Fault::from_status(&status);
+            assert_eq!(fault.kind, FaultKind::Unavailable, "{code:?}");
         }
     }
 
