@@ -2,9 +2,15 @@
 
 use std::ops::{Deref, DerefMut};
 
-use airlock_model::size::{DIRECT_IO_ALIGN, align_up};
+use airlock_model::size::{DIRECT_IO_ALIGN, MIB, align_up};
+
+/// Size of a huge page on the machines that Spaces are.
+const HUGE_PAGE_BYTES: usize = 2 * MIB as usize;
 
 /// A buffer of fixed length whose first byte lies at a multiple of [`DIRECT_IO_ALIGN`].
+///
+/// A large one starts at a huge page, so that the kernel can back it with those: fewer faults,
+/// and a disk request of few pieces instead of a thousand.
 ///
 /// Its pages are touched when it is made. Keep it for the life of the thread that uses it: in an
 /// emulated VM the first touch of a page costs 19 µs, more than hashing it.
@@ -20,18 +26,24 @@ impl AlignedBuf {
     #[must_use]
     pub fn new(len: usize) -> Self {
         let len = align_up(len);
-        let mut storage = vec![0_u8; len + DIRECT_IO_ALIGN].into_boxed_slice();
-        // The allocator gives zero pages that do not exist yet; a write makes each of them real.
-        for page in storage.chunks_mut(DIRECT_IO_ALIGN) {
-            page[0] = std::hint::black_box(0);
-        }
+        let align = if len >= HUGE_PAGE_BYTES {
+            HUGE_PAGE_BYTES
+        } else {
+            DIRECT_IO_ALIGN
+        };
+        let storage = vec![0_u8; len + align].into_boxed_slice();
         let address = storage.as_ptr().addr();
-        let start = address.next_multiple_of(DIRECT_IO_ALIGN) - address;
-        Self {
+        let start = address.next_multiple_of(align) - address;
+        let mut buf = Self {
             storage,
             start,
             len,
+        };
+        // The allocator gives zero pages that do not exist yet; a write makes each of them real.
+        for page in buf.chunks_mut(DIRECT_IO_ALIGN) {
+            page[0] = std::hint::black_box(0);
         }
+        buf
     }
 }
 
@@ -55,7 +67,7 @@ mod tests {
 
     #[test]
     fn starts_at_a_page_and_has_whole_pages() {
-        for len in [0, 1, 4095, 4096, 4097, 1 << 20] {
+        for len in [0, 1, 4095, 4096, 4097, 1 << 20, 4 << 20] {
             let buf = AlignedBuf::new(len);
             assert_eq!(buf.as_ptr().addr() % DIRECT_IO_ALIGN, 0);
             assert_eq!(buf.len(), align_up(len));

@@ -2,7 +2,8 @@
 
 use airlock_model::size::{MAX_SLOTS_PER_TRANSFER, MIB, SLOT_BYTES};
 
-/// A small window: eight leaves, what the widest hash takes side by side.
+/// A small window: work for two vCPUs with eight leaves each, what the widest hash takes side by
+/// side.
 pub const SMALL_WINDOW_BYTES: usize = MIB as usize;
 
 /// The longest window to make of the next bytes of a file of `size` bytes with `slots` slots.

@@ -32,6 +32,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a download shall be done.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent switches of a caller"
+)]
 pub struct DownloadOptions {
     /// Fail when the target exists.
     pub create_new: bool,
@@ -120,7 +124,7 @@ pub async fn download(
     let receiver = Receiver::new(
         target, source, slots, reason, requests, incoming, meter, settings,
     );
-    let receiving = tokio::task::spawn_blocking(move || receiver.run());
+    let working = tokio::task::spawn_blocking(move || receiver.run());
 
     // A task of its own, because slots stay in use until the Space let go of them, also when
     // nobody waits for the download any more.
@@ -128,11 +132,11 @@ pub async fn download(
     let carrying = tokio::spawn(async move {
         let mut responses = None;
         let carried = {
-            let mut receiving = receiving;
+            let mut working = working;
             tokio::select! {
                 biased;
-                received = &mut receiving => received,
-                () = carry(&connection, outgoing, events, &mut responses) => receiving.await,
+                ended = &mut working => ended,
+                () = carry(&connection, outgoing, events, &mut responses) => working.await,
             }
         };
         let (result, slots) = match carried {
@@ -149,35 +153,35 @@ pub async fn download(
         }
         result
     });
-    let received = carrying
+    let outcome = carrying
         .await
         .map_err(|error| match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => DownloadError::Cancelled,
         })??;
-    let route = match (&received.network_reason, received.inline) {
+    let route = match (&outcome.network_reason, outcome.inline) {
         (_, true) => Route::Inline,
         (Some(_), false) => Route::Network,
         (None, false) => Route::Lane,
     };
     Ok(Downloaded {
         receipt: Receipt {
-            bytes: received.bytes,
-            root: received.root,
-            sha256: received.sha256,
+            bytes: outcome.bytes,
+            root: outcome.root,
+            sha256: outcome.sha256,
             route,
-            route_reason: received.network_reason.filter(|_| !received.inline),
-            leaf_retries: received.leaf_retries,
-            path: received
+            route_reason: outcome.network_reason.filter(|_| !outcome.inline),
+            leaf_retries: outcome.leaf_retries,
+            path: outcome
                 .placed
                 .path
                 .map(|path| path.as_os_str().as_bytes().to_vec())
                 .unwrap_or_default(),
-            replaced: received.placed.replaced,
-            bytes_on_wire: received.bytes_on_wire,
+            replaced: outcome.placed.replaced,
+            bytes_on_wire: outcome.bytes_on_wire,
             elapsed: started.elapsed(),
         },
-        bytes: received.placed.bytes,
+        bytes: outcome.placed.bytes,
     })
 }
 

@@ -14,7 +14,7 @@ pub struct Progress {
     pub total: Option<u64>,
 }
 
-/// Called with progress, about ten times a second and once at the end.
+/// Called with progress: at the first verified bytes, then about ten times a second, and at the end.
 pub type OnProgress = Box<dyn FnMut(Progress) + Send>;
 
 /// Calls [`OnProgress`] not too often.
@@ -22,7 +22,7 @@ pub(super) struct Meter {
     on_progress: Option<OnProgress>,
     bytes: u64,
     total: Option<u64>,
-    last: Instant,
+    last: Option<Instant>,
 }
 
 impl Meter {
@@ -31,7 +31,7 @@ impl Meter {
             on_progress,
             bytes: 0,
             total,
-            last: Instant::now(),
+            last: None,
         }
     }
 
@@ -41,8 +41,8 @@ impl Meter {
 
     pub(super) fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
-        if self.last.elapsed() >= INTERVAL {
-            self.last = Instant::now();
+        if self.last.is_none_or(|last| last.elapsed() >= INTERVAL) {
+            self.last = Some(Instant::now());
             self.tell();
         }
     }

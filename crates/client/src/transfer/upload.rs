@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use airlock_digest::{Digest, FileHasher};
 use airlock_lane::Part;
 use airlock_model::Route;
-use airlock_wire::{Fault, FaultKind};
+use airlock_model::size::INLINE_MAX_BYTES;
 use airlock_wire::lane_v1::put_request::Message as Request;
 use airlock_wire::lane_v1::put_response::Message as Response;
 use airlock_wire::lane_v1::{Data, PutDone, PutFinish, PutOpen, PutRequest};
+use airlock_wire::{Fault, FaultKind};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -33,6 +34,10 @@ const REQUESTS: usize = 4;
 
 /// How an upload shall be done.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent switches of a caller"
+)]
 pub struct UploadOptions {
     /// Make missing parent folders.
     pub create_parents: bool,
@@ -146,7 +151,7 @@ impl Upload<'_> {
     ) -> Result<Receipt, UploadError> {
         let open = self.open(&source, Bytes::new());
         // At most 64 KiB of a local file: shorter than a hand-over to another thread.
-        let data = Bytes::copy_from_slice(source.next(usize::MAX.min(64 * 1024))?);
+        let data = Bytes::copy_from_slice(source.next(INLINE_MAX_BYTES)?);
         source.check_unchanged()?;
         let part = Part::of(0, &data);
         let root = airlock_digest::root(part.leaves());

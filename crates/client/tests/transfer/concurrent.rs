@@ -17,7 +17,7 @@ async fn sixteen_at_once_share_eight_slots() {
         let (guest, client) = (Arc::clone(&guest), Arc::clone(&client));
         running.spawn(async move {
             let size = usize::try_from(index + 1).unwrap() * MIB as usize + 17;
-            let bytes = content(index, size);
+            let bytes = content(size);
             let dest = guest.guest_path(&format!("file-{index}"));
             let up = client.upload(bytes.clone(), &dest).await.unwrap();
             let down = client.download_bytes(&dest).await.unwrap();
@@ -32,7 +32,7 @@ async fn sixteen_at_once_share_eight_slots() {
     }
     // Every slot came back.
     client
-        .upload(content(99, 64 * MIB as usize), &guest.guest_path("last"))
+        .upload(content(64 * MIB as usize), &guest.guest_path("last"))
         .await
         .unwrap();
 }
@@ -51,7 +51,7 @@ async fn several_processes_have_slots_of_their_own() {
                 connection,
                 lane: Ok(session.unwrap()),
             };
-            let bytes = content(index.into(), 3 * SLOT_BYTES + 1);
+            let bytes = content(3 * SLOT_BYTES + 1);
             let dest = guest.guest_path(&format!("file-{index}"));
             client.upload(bytes.clone(), &dest).await.unwrap();
             let down = client.download_bytes(&dest).await.unwrap();
@@ -69,7 +69,7 @@ async fn two_writers_to_one_path_leave_one_of_the_two() {
     let guest = Guest::start();
     let client = guest.client().await;
     let dest = guest.guest_path("file");
-    let (one, two) = (content(1, 2 * SLOT_BYTES), content(2, 3 * SLOT_BYTES));
+    let (one, two) = (content(2 * SLOT_BYTES), content(3 * SLOT_BYTES));
     for _ in 0..4 {
         let (a, b) = tokio::join!(
             client.upload(one.clone(), &dest),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use airlock::transfer::{ErrorKind, LaneSession, Source, Target, UploadError};
+use airlock::transfer::{
+    DownloadOptions, ErrorKind, LaneSession, Source, Target, UploadError, UploadOptions,
+};
 use airlock_lane::faults::{FaultPlan, LaneFaults};
 use airlock_model::Route;
 use airlock_model::size::{MIB, SLOT_BYTES};
@@ -19,7 +21,7 @@ const PROOF_WRITES: u64 = 2;
 const PROOF_READS: u64 = 2;
 
 async fn upload_is_whole(guest: &Guest, client: &Client) -> airlock::transfer::Receipt {
-    let bytes = content(1, LARGE);
+    let bytes = content(LARGE);
     std::fs::write(guest.path("file"), "old").unwrap();
     let receipt = client
         .upload(bytes.clone(), &guest.guest_path("file"))
@@ -31,7 +33,7 @@ async fn upload_is_whole(guest: &Guest, client: &Client) -> airlock::transfer::R
 }
 
 async fn download_is_whole(guest: &Guest, client: &Client) -> airlock::transfer::Receipt {
-    let bytes = content(2, LARGE);
+    let bytes = content(LARGE);
     std::fs::write(guest.path("file"), &bytes).unwrap();
     let down = client
         .download_bytes(&guest.guest_path("file"))
@@ -176,11 +178,16 @@ async fn a_cancelled_upload_leaves_nothing() {
         // The source stops in the middle, so the upload cannot be over when it is cancelled.
         let (mut near, far) = tokio::io::duplex(MIB as usize);
         let feeding = tokio::spawn(async move {
-            near.write_all(&content(3, 9 * MIB as usize)).await.unwrap();
+            near.write_all(&content(9 * MIB as usize)).await.unwrap();
             near
         });
         let dest = guest.guest_path("file");
-        let upload = client.upload_with(Source::reader(far), &dest, Default::default(), &cancel);
+        let upload = client.upload_with(
+            Source::reader(far),
+            &dest,
+            UploadOptions::default(),
+            &cancel,
+        );
         let cancelling = async {
             let near = feeding.await.unwrap();
             cancel.cancel();
@@ -202,7 +209,7 @@ async fn a_cancelled_upload_leaves_nothing() {
 async fn a_cancelled_download_leaves_nothing_and_gives_its_slots_back() {
     let guest = Guest::start();
     let host = tempfile::tempdir().unwrap();
-    std::fs::write(guest.path("file"), content(4, LARGE)).unwrap();
+    std::fs::write(guest.path("file"), content(LARGE)).unwrap();
     std::fs::write(host.path().join("file"), "old").unwrap();
     let client = guest.client().await;
     let source = guest.guest_path("file");
@@ -215,7 +222,7 @@ async fn a_cancelled_download_leaves_nothing_and_gives_its_slots_back() {
             client.lane.as_ref(),
             &source,
             Target::from(host.path()),
-            Default::default(),
+            DownloadOptions::default(),
             Some(on_progress),
             &cancel,
         )
@@ -245,7 +252,7 @@ async fn a_daemon_that_dies_leaves_the_old_file() {
         };
         let (mut near, far) = tokio::io::duplex(MIB as usize);
         let feeding = tokio::spawn(async move {
-            near.write_all(&content(3, 9 * MIB as usize)).await.unwrap();
+            near.write_all(&content(9 * MIB as usize)).await.unwrap();
             near
         });
         let dest = guest.guest_path("file");
@@ -278,7 +285,7 @@ async fn a_released_lease_ends_its_transfers_and_takes_no_new_ones() {
     let client = guest.client().await;
     let (mut near, far) = tokio::io::duplex(MIB as usize);
     let feeding = tokio::spawn(async move {
-        near.write_all(&content(3, 9 * MIB as usize)).await.unwrap();
+        near.write_all(&content(9 * MIB as usize)).await.unwrap();
         near
     });
     let dest = guest.guest_path("file");

@@ -29,7 +29,7 @@ const SIZES: &[(usize, &str)] = &[
 async fn both_ways(client: &Client, guest: &Guest, large_route: Route) {
     for (index, (size, why)) in SIZES.iter().enumerate() {
         let name = format!("file-{index}");
-        let bytes = content(index as u64 + 1, *size);
+        let bytes = content(*size);
         let route = if *size <= INLINE_MAX_BYTES {
             Route::Inline
         } else {
@@ -105,7 +105,7 @@ async fn files_and_streams() {
             SLOT_BYTES,
             33 * SLOT_BYTES / 2 + 1,
         ] {
-            let bytes = content(size as u64 + 7, size);
+            let bytes = content(size);
             let file = host.path().join("from");
             std::fs::write(&file, &bytes).unwrap();
             let dest = guest.guest_path("file");

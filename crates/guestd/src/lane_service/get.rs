@@ -14,13 +14,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use airlock_digest::Digest;
-use airlock_lane::{Coverage, LaneDevice, Part, plan};
-use airlock_model::size::{INLINE_MAX_BYTES, LEAF_BYTES, NETWORK_CHUNK_BYTES, SLOT_BYTES};
+use airlock_lane::{Coverage, LaneDevice, Part};
+use airlock_model::size::{LEAF_BYTES, MIB, NETWORK_CHUNK_BYTES, SLOT_BYTES};
 use airlock_wire::lane_v1::get_request::Message as Request;
 use airlock_wire::lane_v1::get_response::Message as Response;
-use airlock_wire::lane_v1::{
-    Data, GetEnd, GetEntry, GetOpen, GetRequest, GetResponse, Resend, Window,
-};
+use airlock_wire::lane_v1::{Data, GetEnd, GetEntry, GetRequest, GetResponse, Resend, Window};
 use airlock_wire::{Fault, FaultKind};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -32,16 +30,21 @@ use super::leases::LeaseUse;
 use super::source::Source;
 
 mod job;
+mod open;
 
 /// Data messages that were made and not yet taken by the connection, at most.
 const DATA_IN_FLIGHT: usize = 2;
+/// Data starts less than this past the first byte that the client has not verified. Without a
+/// slot to wait for, parts would pile up at the client while an earlier one is sent again.
+const DATA_AHEAD_BYTES: u64 = 8 * MIB;
 /// Parts that a client may ask for again at a time; an honest one has fewer in flight.
 const MAX_RESENDS: usize = 64;
 
 /// A response, and the permit that its bytes take until the connection has them.
 pub(crate) struct Outgoing {
     pub(crate) message: Result<GetResponse, Status>,
-    _permit: Option<OwnedSemaphorePermit>,
+    /// Given back when the connection took the bytes and drops this.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Outgoing {
@@ -50,7 +53,7 @@ impl Outgoing {
             message: Ok(GetResponse {
                 message: Some(message),
             }),
-            _permit: None,
+            permit: None,
         }
     }
 }
@@ -78,7 +81,7 @@ pub(crate) async fn run(
     if let Err(fault) = outcome {
         let last = Outgoing {
             message: Err(fault.into()),
-            _permit: None,
+            permit: None,
         };
         let _ = responses.send(last).await;
     }
@@ -101,7 +104,10 @@ struct Get {
     /// First byte that was not yet sent.
     next: u64,
     window_bytes: usize,
+    /// In file order, because the client takes them in that order.
     again: VecDeque<Piece>,
+    /// Every byte before it was verified by the client.
+    verified: u64,
     coverage: Coverage,
     ended: bool,
     in_flight: usize,
@@ -130,50 +136,6 @@ struct Piece {
 }
 
 impl Get {
-    async fn open(
-        shared: Arc<LaneShared>,
-        requests: &mut Streaming<GetRequest>,
-        responses: Responses,
-    ) -> Result<Opened, Fault> {
-        let first = requests
-            .message()
-            .await
-            .map_err(|s| Fault::from_status(&s))?;
-        let Some(Request::Open(open)) = first.and_then(|request| request.message) else {
-            return Err(invalid("the first message of a download is open"));
-        };
-        let path = shared.locate(&open.path)?.path;
-        // A handful of system calls on names: a hand-over to another thread costs more than they do.
-        let source = Source::open(&path)?;
-        let (start, end) = range(&open, source.size())?;
-        if end - start <= INLINE_MAX_BYTES as u64 {
-            return Ok(Opened::Inline(inline(&source, start, end)?));
-        }
-        let lane = lane(&shared, &open)?;
-        let slots = lane.as_ref().map_or(0, |lane| lane.free.len());
-        let (report, outcomes) = mpsc::unbounded_channel();
-        let entry = source.entry();
-        let get = Self {
-            shared,
-            source: Arc::new(source),
-            lane,
-            lane_error: None,
-            start,
-            end,
-            next: start,
-            window_bytes: plan::window_bytes(Some(end - start), slots),
-            again: VecDeque::new(),
-            coverage: Coverage::new(start),
-            ended: false,
-            in_flight: 0,
-            outcomes,
-            report,
-            data_permits: Arc::new(Semaphore::new(DATA_IN_FLIGHT)),
-            responses,
-        };
-        Ok(Opened::Transfer(entry, Box::new(get)))
-    }
-
     async fn transfer(
         &mut self,
         entry: GetEntry,
@@ -207,7 +169,7 @@ impl Get {
                     }
                 }
                 request = requests.message() => match request {
-                    Ok(Some(request)) => self.accept(request)?,
+                    Ok(Some(request)) => self.accept(&request)?,
                     Ok(None) => return Ok(()),
                     Err(status) => return Err(Fault::from_status(&status)),
                 },
@@ -219,7 +181,7 @@ impl Get {
         self.lane.as_ref().is_none_or(|lane| lane.broken)
     }
 
-    /// The piece that goes next, if any is left.
+    /// The piece that goes next, if any is left and may go now.
     fn pending(&self) -> Option<Piece> {
         let network = self.network();
         let most = if network {
@@ -234,12 +196,22 @@ impl Get {
                 resent: false,
             })
         })?;
+        if network && piece.offset >= self.verified.saturating_add(DATA_AHEAD_BYTES) {
+            return None;
+        }
         piece.bytes = piece.bytes.min(if piece.resent && !network {
             SLOT_BYTES
         } else {
             most
         });
         Some(piece)
+    }
+
+    fn send_again(&mut self, piece: Piece) {
+        let place = self
+            .again
+            .partition_point(|other| other.offset < piece.offset);
+        self.again.insert(place, piece);
     }
 
     /// Counts `piece`, as [`pending`](Self::pending) gave it, as under way.
@@ -306,7 +278,7 @@ impl Get {
                     lane.broken = true;
                 }
                 self.lane_error.get_or_insert(reason);
-                self.again.push_back(Piece {
+                self.send_again(Piece {
                     offset,
                     bytes,
                     resent,
@@ -336,7 +308,7 @@ impl Get {
                     leaf_sha256,
                     lane_error: self.lane_error.take().unwrap_or_default(),
                 }));
-                outgoing._permit = Some(permit);
+                outgoing.permit = Some(permit);
                 outgoing
             }
         };
@@ -357,9 +329,15 @@ impl Get {
         .await
     }
 
-    fn accept(&mut self, request: GetRequest) -> Result<(), Fault> {
-        match request.message {
-            Some(Request::Credit(credit)) => self.free(credit.slot, credit.retire),
+    fn accept(&mut self, request: &GetRequest) -> Result<(), Fault> {
+        match &request.message {
+            Some(Request::Credit(credit)) => {
+                self.verified = self.verified.max(credit.verified);
+                match credit.slot {
+                    Some(slot) => self.free(slot, credit.retire),
+                    None => Ok(()),
+                }
+            }
             Some(Request::Resend(resend)) => self.resend(resend),
             Some(Request::Open(_)) => Err(invalid("a download is opened once")),
             None => Err(invalid("an empty message")),
@@ -381,7 +359,7 @@ impl Get {
         Ok(())
     }
 
-    fn resend(&mut self, resend: Resend) -> Result<(), Fault> {
+    fn resend(&mut self, resend: &Resend) -> Result<(), Fault> {
         if let Some(slot) = resend.slot {
             self.free(slot, false)?;
         }
@@ -404,7 +382,7 @@ impl Get {
         }
         // What changed since the first time would not fit to the root.
         self.source.check_unchanged()?;
-        self.again.push_back(Piece {
+        self.send_again(Piece {
             offset: resend.offset,
             bytes: resend.length as usize,
             resent: true,
@@ -428,72 +406,6 @@ impl Get {
             self.in_flight -= 1;
         }
     }
-}
-
-/// The range of bytes wanted of a file of `size` bytes.
-fn range(open: &GetOpen, size: u64) -> Result<(u64, u64), Fault> {
-    let start = open.offset;
-    if !start.is_multiple_of(LEAF_BYTES as u64) {
-        return Err(invalid(format!(
-            "offset {start} is not the start of a leaf"
-        )));
-    }
-    let end = match open.length {
-        Some(length) => start.saturating_add(length).min(size),
-        None => size,
-    };
-    if start > size {
-        return Err(invalid(format!(
-            "offset {start} lies past the end at {size}"
-        )));
-    }
-    Ok((start, end.max(start)))
-}
-
-/// Everything about a file that fits into one message.
-fn inline(source: &Source, start: u64, end: u64) -> Result<Vec<Response>, Fault> {
-    let mut data = vec![0; usize::try_from(end - start).unwrap_or(0)];
-    source
-        .read_buffered(start, &mut data)
-        .map_err(|error| source.fault(&error))?;
-    source.check_unchanged()?;
-    let part = Part::of(start, &data);
-    let root = root_bytes(airlock_digest::root(part.leaves()));
-    let mut messages = vec![Response::Entry(source.entry())];
-    if !data.is_empty() {
-        messages.push(Response::Data(Data {
-            offset: start,
-            leaf_sha256: part.leaf_bytes().into(),
-            data: data.into(),
-            lane_error: String::new(),
-        }));
-    }
-    messages.push(Response::End(GetEnd {
-        size: end - start,
-        root_sha256: root,
-    }));
-    Ok(messages)
-}
-
-fn lane(shared: &LaneShared, open: &GetOpen) -> Result<Option<Lane>, Fault> {
-    if open.lease.is_empty() || open.slots.is_empty() {
-        return Ok(None);
-    }
-    let lease = shared.leases.begin_use(&open.lease)?;
-    let mut slots = Vec::new();
-    for slot in &open.slots {
-        lease.check(*slot)?;
-        if !slots.contains(slot) {
-            slots.push(*slot);
-        }
-    }
-    Ok(Some(Lane {
-        device: shared.lane()?,
-        lease,
-        free: slots.iter().copied().collect(),
-        slots,
-        broken: false,
-    }))
 }
 
 fn root_bytes(root: Digest) -> Bytes {

@@ -204,7 +204,7 @@ pub mod get_request {
     pub enum Message {
         #[prost(message, tag = "1")]
         Open(super::GetOpen),
-        /// The slot's content was copied out and verified; it may be filled again.
+        /// A part was verified; more may come.
         #[prost(message, tag = "2")]
         Credit(super::Credit),
         #[prost(message, tag = "3")]
@@ -229,11 +229,16 @@ pub struct GetOpen {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Credit {
-    #[prost(uint32, tag = "1")]
-    pub slot: u32,
+    /// The slot that the part was in, which may be filled again. Absent: it came as data.
+    #[prost(uint32, optional, tag = "1")]
+    pub slot: ::core::option::Option<u32>,
     /// The client wants the slot back: it must not be filled again in this transfer.
     #[prost(bool, tag = "2")]
     pub retire: bool,
+    /// Every byte of the file before this offset is verified. guestd sends no data that starts
+    /// 8 MiB or more past it, so that parts do not pile up while an earlier one is sent again.
+    #[prost(uint64, tag = "3")]
+    pub verified: u64,
 }
 /// A part did not verify: send it again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

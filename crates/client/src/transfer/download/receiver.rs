@@ -25,8 +25,8 @@ use crate::transfer::progress::Meter;
 use crate::transfer::target::{OpenTarget, Placed, PublishOptions};
 use crate::transfer::{DownloadError, Target};
 
-/// Parts that wait for the ones before them, at most; an honest guestd has eight windows and a
-/// few data messages under way.
+/// Parts that wait for the ones before them, at most: an honest guestd has eight windows and seven
+/// data messages ahead.
 pub(super) const MAX_PENDING: usize = 16;
 /// How often one part is asked for before its way counts as broken.
 const MAX_TRIES: u32 = 3;
@@ -303,8 +303,13 @@ impl Receiver {
             hasher.update(copy);
         }
         // The copy is private: the Space may have its slot back before the copy is written.
-        if let Content::Slot(slot) = content {
-            self.give(slot);
+        match &content {
+            Content::Slot(slot) => self.give(*slot, end),
+            Content::Message(_) => self.send(Request::Credit(Credit {
+                slot: None,
+                retire: false,
+                verified: end,
+            })),
         }
         let copy = match &content {
             Content::Slot(_) => &self.buffer[..part.bytes()],
@@ -367,14 +372,15 @@ impl Receiver {
     }
 
     /// Lets the Space fill `slot` again, or another transfer if one has none.
-    fn give(&mut self, slot: u32) {
+    fn give(&mut self, slot: u32, verified: u64) {
         let shared = self.lane.as_mut().is_some_and(|lane| lane.share(slot));
         if !shared {
             self.given.insert(slot);
         }
         self.send(Request::Credit(Credit {
-            slot,
+            slot: Some(slot),
             retire: shared,
+            verified,
         }));
     }
 

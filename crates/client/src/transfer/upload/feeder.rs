@@ -172,6 +172,10 @@ impl Feeder {
         if self.ended {
             return false;
         }
+        if self.source.size() == Some(self.source.offset()) {
+            // Only finish is left, which needs no slot.
+            return true;
+        }
         // The Space takes nothing that is too far past its first missing byte.
         let oldest = self
             .flights
@@ -257,7 +261,7 @@ impl Feeder {
         if let Some(error) = failure {
             self.leave_lane(&format!("the host's side of the lane failed: {error}"));
             self.free.push(slot);
-            self.send_as_data(flight)?;
+            self.send_as_data(&flight)?;
         } else {
             self.send_window(flight, slot)?;
         }
@@ -322,8 +326,8 @@ impl Feeder {
     }
 
     /// Sends a part that was meant for the lane over the connection, in pieces of its size.
-    fn send_as_data(&mut self, flight: Flight) -> Result<(), UploadError> {
-        let bytes = self.bytes_of(&flight)?;
+    fn send_as_data(&mut self, flight: &Flight) -> Result<(), UploadError> {
+        let bytes = self.bytes_of(flight)?;
         let leaves = flight.part.leaves().chunks(CHUNK_BYTES / LEAF_BYTES);
         for (index, leaves) in leaves.enumerate() {
             let start = index * CHUNK_BYTES;
@@ -385,11 +389,13 @@ impl Feeder {
                 self.leaf_retries += 1;
                 self.damaged(flight)
             }
+            // Data does not touch the lane.
+            AckResult::LaneError(_) if flight.slot.is_none() => Err(Misconduct::Message.into()),
             AckResult::LaneError(reason) => {
                 let reason = format!("the Space cannot use the lane: {}", shown_text(&reason));
                 self.leave_lane(&reason);
                 self.free_slot(flight.slot);
-                self.send_as_data(flight)
+                self.send_as_data(&flight)
             }
         }
     }
@@ -419,7 +425,7 @@ impl Feeder {
             }
         }
         self.free_slot(Some(slot));
-        self.send_as_data(flight)
+        self.send_as_data(&flight)
     }
 
     fn free_slot(&mut self, slot: Option<u32>) {
