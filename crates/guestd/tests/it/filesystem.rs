@@ -12,6 +12,10 @@ use crate::space::{Space, header, names, noise};
 
 const MIB: usize = 1 << 20;
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the shape that map_err wants"
+)]
 fn fault(status: tonic::Status) -> Fault {
     Fault::from_status(&status)
 }
