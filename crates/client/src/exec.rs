@@ -5,6 +5,8 @@
 
 mod end;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,6 +16,7 @@ use airlock_wire::cua::v1::process_service_client::ProcessServiceClient;
 use airlock_wire::cua::v1::{ProcessConfig, StartProcessRequest};
 use bytes::Bytes;
 use tokio::io::AsyncRead;
+use tonic::Status;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 
@@ -27,6 +30,8 @@ pub use stream::ExecStream;
 const DEFAULT_OUTPUT_LIMIT_BYTES: usize = 64 * 1024 * 1024;
 /// A stream that is silent for this long sends a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(15);
+/// A Space that is silent for this long, signs of life included, does not answer any more.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why a command did not run to its end, or its output is not whole.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +72,19 @@ pub enum ExecError {
         /// The first part of the output.
         partial: Box<(Vec<u8>, Vec<u8>)>,
     },
+}
+
+/// The answer of a call, or no answer: without a limit a Space that falls silent, or lies, would
+/// hold its caller for ever.
+async fn answered<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    match tokio::time::timeout(STALL_TIMEOUT, call).await {
+        Ok(answer) => answer,
+        Err(_elapsed) => {
+            let seconds = STALL_TIMEOUT.as_secs();
+            let message = format!("the Space has not answered for {seconds} s");
+            Err(Status::unavailable(message))
+        }
+    }
 }
 
 /// What happens while a command runs.
@@ -192,8 +210,7 @@ impl Exec {
             kill_on_disconnect: !self.detach,
             ..Default::default()
         };
-        let events = client
-            .start_process(request)
+        let events = answered(client.start_process(request))
             .await
             .map_err(|status| ExecError::Start {
                 program: program.clone(),

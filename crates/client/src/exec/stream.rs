@@ -62,18 +62,20 @@ impl ExecStream {
             return Ok(None);
         }
         loop {
-            let message = self.events.message().await.map_err(|status| {
-                let source = Fault::from_status(&status);
-                let program = self.program.clone();
-                // Before it started, the status says why it could not; after, it was cut off.
-                match self.pid {
-                    None => ExecError::Start { program, source },
-                    Some(_) => ExecError::Broken {
-                        program,
-                        source: Some(source),
-                    },
-                }
-            })?;
+            let message = super::answered(self.events.message())
+                .await
+                .map_err(|status| {
+                    let source = Fault::from_status(&status);
+                    let program = self.program.clone();
+                    // Before it started, the status says why it could not; after, it was cut off.
+                    match self.pid {
+                        None => ExecError::Start { program, source },
+                        Some(_) => ExecError::Broken {
+                            program,
+                            source: Some(source),
+                        },
+                    }
+                })?;
             let broken = || ExecError::Broken {
                 program: self.program.clone(),
                 source: None,
