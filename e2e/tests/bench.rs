@@ -1,5 +1,11 @@
 //! The benchmark measures a Space of its own, and deletes it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on shall end, and say why"
+)]
+
 use airlock_e2e::{airlock, command, home, run};
 
 #[test]

@@ -1,5 +1,11 @@
 //! Files in and out of a real Space: sizes, names, refusals and interruptions.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on shall end, and say why"
+)]
+
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;

@@ -2,6 +2,12 @@
 //!
 //! CI moves 1 GiB; `cargo xtask torture` moves 10 GiB and files around 2^32 bytes.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on shall end, and say why"
+)]
+
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Child, Stdio};

@@ -1,5 +1,11 @@
 //! A Space's life, and what happens when somebody dies in the middle of it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on shall end, and say why"
+)]
+
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 

@@ -1,5 +1,11 @@
 //! The `linux` image: a whole Debian, with a disk that has the size that was asked for.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on shall end, and say why"
+)]
+
 use airlock_e2e::{TestSpace, airlock, same_bytes, write_random};
 
 #[test]

@@ -1,5 +1,11 @@
 //! What a Space must not reach.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on shall end, and say why"
+)]
+
 use std::io::Write;
 use std::net::TcpListener;
 use std::sync::Arc;
