@@ -55,6 +55,19 @@ pub enum OpenError {
     },
 }
 
+/// Lets the kernel send requests of a whole slot to `disk`.
+///
+/// Unless told it cuts them at 1,280 KiB, and each piece costs a turn through the hypervisor.
+fn widen_requests(disk: &Path) {
+    if let Some(name) = disk.file_name() {
+        let limit = Path::new("/sys/block")
+            .join(name)
+            .join("queue/max_sectors_kb");
+        // A disk that cannot be told is a little slower, no more.
+        let _ = fs::write(limit, (SLOT_BYTES / 1024).to_string());
+    }
+}
+
 impl LaneDevice {
     /// Opens the disk with serial number `serial`.
     pub fn find(serial: &str) -> Result<Self, OpenError> {
@@ -70,10 +83,6 @@ impl LaneDevice {
                 continue;
             };
             if found.trim_end() == serial {
-                // The kernel cuts requests at 1,280 KiB unless told; each piece costs a turn
-                // through the hypervisor. One that cannot be told is a little slower.
-                let most = (SLOT_BYTES / 1024).to_string();
-                let _ = fs::write(entry.path().join("queue/max_sectors_kb"), most);
                 return Self::open(&Path::new("/dev").join(entry.file_name()));
             }
         }
@@ -95,6 +104,7 @@ impl LaneDevice {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         if is_disk {
+            widen_requests(path);
             options.custom_flags(OFlags::DIRECT.bits().cast_signed());
         }
         Self::adopt(options.open(path).map_err(io)?, path)
