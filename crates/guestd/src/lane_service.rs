@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use airlock_lane::{LaneDevice, proof};
+use airlock_model::size::LEAF_BYTES;
 use airlock_wire::lane_v1::lane_service_server;
 use airlock_wire::lane_v1::{
     AttachRequest, AttachResponse, GetRequest, GetResponse, MeasureRequest, MeasureResponse,
@@ -223,5 +224,36 @@ fn with_source(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
+    }
+}
+
+/// Refuses a client that cuts files into other leaves: no digest of it could match.
+fn same_leaves(leaf_bytes: u32) -> Result<(), Fault> {
+    if leaf_bytes as usize == LEAF_BYTES {
+        return Ok(());
+    }
+    let message = format!(
+        "this Space's daemon is of another version: it cuts files into leaves of {LEAF_BYTES} \
+         bytes, the client into {leaf_bytes}; stop and start the Space to give it the newer one"
+    );
+    Err(Fault::new(FaultKind::FeatureUnsupported, message).with("feature", "airlock.lane.v1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_leaves_are_refused_with_what_to_do() {
+        same_leaves(LEAF_BYTES as u32).unwrap();
+        // 0 is what a client from before this field sends.
+        for other in [0, 1, 128 * 1024] {
+            let fault = same_leaves(other).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::FeatureUnsupported);
+            assert!(
+                fault.message.contains("stop and start the Space"),
+                "{fault}"
+            );
+        }
     }
 }

@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use airlock_model::Route;
+use airlock_model::size::LEAF_BYTES;
 use airlock_wire::Fault;
 use airlock_wire::lane_v1::get_request::Message as Request;
 use airlock_wire::lane_v1::{GetOpen, GetRequest};
@@ -104,6 +105,7 @@ pub async fn download(
             length: None,
             lease,
             slots: slot_list,
+            leaf_bytes: LEAF_BYTES as u32,
         })),
     };
     // The other end is held here.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use airlock_digest::{Digest, FileHasher};
 use airlock_lane::Part;
 use airlock_model::Route;
-use airlock_model::size::INLINE_MAX_BYTES;
+use airlock_model::size::{INLINE_MAX_BYTES, LEAF_BYTES};
 use airlock_wire::lane_v1::put_request::Message as Request;
 use airlock_wire::lane_v1::put_response::Message as Response;
 use airlock_wire::lane_v1::{Data, PutDone, PutFinish, PutOpen, PutRequest};
@@ -140,6 +140,7 @@ impl Upload<'_> {
             fsync: self.options.fsync,
             size: source.size(),
             lease,
+            leaf_bytes: LEAF_BYTES as u32,
         }
     }
 

@@ -30,9 +30,9 @@ use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use self::job::{Outcome, PutJob, Source};
-use super::LaneShared;
 use super::leases::LeaseUse;
 use super::sink::Sink;
+use super::{LaneShared, same_leaves};
 use crate::paths;
 use crate::publish::{PendingFile, PublishOptions};
 
@@ -98,6 +98,7 @@ impl Put {
         let Some(Request::Open(open)) = first.and_then(|request| request.message) else {
             return Err(invalid("the first message of an upload is open"));
         };
+        same_leaves(open.leaf_bytes)?;
         let lane = if open.lease.is_empty() {
             None
         } else {

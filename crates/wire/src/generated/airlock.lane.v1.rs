@@ -97,6 +97,10 @@ pub struct PutOpen {
     /// The lease whose slots the windows use. Empty: no windows will come.
     #[prost(bytes = "bytes", tag = "11")]
     pub lease: ::prost::bytes::Bytes,
+    /// Bytes in a leaf, as this client cuts files. A guestd that cuts them otherwise refuses: the
+    /// Space runs on from before an upgrade of the host's program.
+    #[prost(uint32, tag = "12")]
+    pub leaf_bytes: u32,
 }
 /// A part of a file that lies in a slot, from the slot's first byte on.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -226,6 +230,10 @@ pub struct GetOpen {
     /// Slots that guestd may fill. None: network only.
     #[prost(uint32, repeated, tag = "5")]
     pub slots: ::prost::alloc::vec::Vec<u32>,
+    /// Bytes in a leaf, as this client cuts files. A guestd that cuts them otherwise refuses: the
+    /// Space runs on from before an upgrade of the host's program.
+    #[prost(uint32, tag = "6")]
+    pub leaf_bytes: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Credit {

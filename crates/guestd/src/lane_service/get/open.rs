@@ -13,8 +13,8 @@ use tokio::sync::{Semaphore, mpsc};
 use tonic::Streaming;
 
 use super::{DATA_IN_FLIGHT, Get, Lane, Opened, Responses, invalid, root_bytes};
-use crate::lane_service::LaneShared;
 use crate::lane_service::source::Source;
+use crate::lane_service::{LaneShared, same_leaves};
 
 impl Get {
     /// Reads the first message and opens the file it names.
@@ -30,6 +30,7 @@ impl Get {
         let Some(Request::Open(open)) = first.and_then(|request| request.message) else {
             return Err(invalid("the first message of a download is open"));
         };
+        same_leaves(open.leaf_bytes)?;
         let path = shared.locate(&open.path)?.path;
         // A handful of system calls on names: a hand-over to another thread costs more than they do.
         let source = Source::open(&path)?;
