@@ -20,6 +20,8 @@ struct KernelFs {
     target: &'static str,
     flags: MountFlags,
     options: &'static std::ffi::CStr,
+    /// The options make it faster, not safer.
+    is_optional: bool,
 }
 
 /// Where commands get groups of their own.
@@ -35,42 +37,51 @@ const KERNEL_FS: &[KernelFs] = &[
         target: "/proc",
         flags: NO_PROGRAMS,
         options: c"",
+        is_optional: false,
     },
     KernelFs {
         kind: "sysfs",
         target: "/sys",
         flags: NO_PROGRAMS,
         options: c"",
+        is_optional: false,
     },
     KernelFs {
         kind: "devtmpfs",
         target: "/dev",
         flags: MountFlags::NOSUID,
         options: c"mode=0755",
+        is_optional: false,
     },
     KernelFs {
         kind: "devpts",
         target: "/dev/pts",
         flags: MountFlags::NOSUID.union(MountFlags::NOEXEC),
         options: c"gid=5,mode=0620,ptmxmode=0666",
+        is_optional: false,
     },
     KernelFs {
         kind: "tmpfs",
         target: "/dev/shm",
         flags: MountFlags::NOSUID.union(MountFlags::NODEV),
         options: c"mode=1777",
+        is_optional: false,
     },
     KernelFs {
         kind: "tmpfs",
         target: "/run",
         flags: MountFlags::NOSUID.union(MountFlags::NODEV),
         options: c"mode=0755",
+        is_optional: false,
     },
     KernelFs {
         kind: "cgroup2",
         target: "/sys/fs/cgroup",
         flags: NO_PROGRAMS,
-        options: c"",
+        // Each command enters a group of its own, and without this every entrance waits for a
+        // grace period of the kernel. Linux 6.0 and later.
+        options: c"favordynmods",
+        is_optional: true,
     },
 ];
 
@@ -80,7 +91,14 @@ pub(super) fn mount_all() -> Result<(), BootError> {
         let target = Path::new(entry.target);
         // Fails where the kernel offers the folder itself, which is just as good.
         let _ = rustix::fs::mkdir(target, Mode::from_raw_mode(0o755));
-        match mount(entry.kind, target, entry.kind, entry.flags, entry.options) {
+        let mounted = match mount(entry.kind, target, entry.kind, entry.flags, entry.options) {
+            // A kernel from before an option does without it.
+            Err(Errno::INVAL) if entry.is_optional => {
+                mount(entry.kind, target, entry.kind, entry.flags, c"")
+            }
+            mounted => mounted,
+        };
+        match mounted {
             // The kernel mounts devtmpfs by itself on some configurations.
             Ok(()) | Err(Errno::BUSY) => {}
             Err(source) => {

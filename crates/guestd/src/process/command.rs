@@ -100,14 +100,13 @@ impl Command {
             terminal,
         } = wiring;
         let cgroup = if options.contained {
-            cgroups.and_then(|parent| Cgroup::create(parent).ok())
+            cgroups.and_then(|parent| Cgroup::take(parent).ok())
         } else {
             None
         };
         let has_terminal = terminal.is_some();
         // Reading a program from a slow disk must not stop the other calls.
         let started = tokio::task::spawn_blocking(move || {
-            let entrance = cgroup.as_ref().and_then(|cgroup| cgroup.entrance().ok());
             let spawned = spawn(&Plan {
                 programs: &launch.programs,
                 args: &launch.args,
@@ -116,7 +115,7 @@ impl Command {
                 stdio: theirs.each_ref().map(|fd| fd.as_fd()),
                 terminal: has_terminal,
                 ids: launch.ids.as_ref(),
-                cgroup: entrance.as_ref().map(|file| file.as_fd()),
+                cgroup: cgroup.as_ref().and_then(Cgroup::entrance),
             });
             spawned
                 .map(|spawned| (spawned, cgroup))

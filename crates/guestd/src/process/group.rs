@@ -2,45 +2,101 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+/// How many empty cgroups are kept for the next commands.
+const MOST_SPARE: usize = 8;
+
+/// Empty cgroups. Making and removing one costs milliseconds in an emulated machine, more than
+/// everything else about a short command together.
+static SPARE: Mutex<Vec<Folder>> = Mutex::new(Vec::new());
+
 /// A cgroup of one command. Children cannot leave it by making a session of their own.
 #[derive(Debug)]
-pub(super) struct Cgroup {
+pub(super) struct Cgroup(Option<Folder>);
+
+/// A cgroup's folder and the files of it that every command needs.
+#[derive(Debug)]
+struct Folder {
     dir: PathBuf,
+    entrance: File,
+    events: File,
 }
 
 impl Cgroup {
-    /// Makes a group beneath `parent` (cgroup version 2).
-    pub(super) fn create(parent: &Path) -> std::io::Result<Self> {
-        /// Makes names unique within this process.
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = parent.join(format!("exec-{}-{number}", std::process::id()));
-        fs::create_dir(&dir)?;
-        Ok(Self { dir })
+    /// An empty group beneath `parent` (cgroup version 2).
+    pub(super) fn take(parent: &Path) -> std::io::Result<Self> {
+        let spare = {
+            let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = spare
+                .iter()
+                .position(|folder| folder.dir.parent() == Some(parent));
+            found.map(|index| spare.swap_remove(index))
+        };
+        Ok(Self(Some(match spare {
+            Some(folder) => folder,
+            None => Folder::create(parent)?,
+        })))
     }
 
     /// The file through which a process enters.
-    pub(super) fn entrance(&self) -> std::io::Result<File> {
-        OpenOptions::new()
-            .write(true)
-            .open(self.dir.join("cgroup.procs"))
+    pub(super) fn entrance(&self) -> Option<BorrowedFd<'_>> {
+        self.0.as_ref().map(|folder| folder.entrance.as_fd())
     }
 
     fn kill(&self) {
-        // Its only failure is that the group is gone, and with it everything in it.
-        let _ = fs::write(self.dir.join("cgroup.kill"), "1");
+        if let Some(folder) = &self.0 {
+            // Its only failure is that the group is gone, and with it everything in it.
+            let _ = fs::write(folder.dir.join("cgroup.kill"), "1");
+        }
     }
 }
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
+        let Some(folder) = self.0.take() else { return };
+        if folder.is_empty() {
+            let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+            if spare.len() < MOST_SPARE {
+                spare.push(folder);
+                return;
+            }
+        }
         // Fails while a job in the background lives on in it; an empty folder is all that stays.
-        let _ = fs::remove_dir(&self.dir);
+        let _ = fs::remove_dir(&folder.dir);
+    }
+}
+
+impl Folder {
+    fn create(parent: &Path) -> std::io::Result<Self> {
+        /// Makes names unique within this process.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = parent.join(format!("exec-{}-{number}", std::process::id()));
+        fs::create_dir(&dir)?;
+        let entrance = OpenOptions::new()
+            .write(true)
+            .open(dir.join("cgroup.procs"))?;
+        let events = File::open(dir.join("cgroup.events"))?;
+        Ok(Self {
+            dir,
+            entrance,
+            events,
+        })
+    }
+
+    /// Whether no process is in it. A group that cannot tell is not used again.
+    fn is_empty(&self) -> bool {
+        let mut text = [0; 64];
+        self.events
+            .read_at(&mut text, 0)
+            .is_ok_and(|length| text[..length].starts_with(b"populated 0"))
     }
 }
 
