@@ -55,7 +55,13 @@ pub(crate) fn torture(root: &Path) -> Result<()> {
 fn end_to_end(root: &Path) -> Result<Command> {
     let built = build::airlock(root)?;
     let mut command = cargo(root);
-    command.args(["test", "--package", "airlock-e2e", "--quiet"]);
+    command.args([
+        "test",
+        "--package",
+        "airlock-e2e",
+        "--quiet",
+        "--no-fail-fast",
+    ]);
     command.env("AIRLOCK_TEST_PROGRAM", &built.airlock);
     // The SDK's tests run in a program that is not airlock, and need one as keeper.
     command
@@ -69,5 +75,12 @@ fn end_to_end(root: &Path) -> Result<Command> {
 pub(crate) fn unit(root: &Path) -> Result<()> {
     layers::check(root)?;
     codegen::run(root, true)?;
-    run(cargo(root).args(["test", "--workspace", "--exclude", "airlock-e2e", "--quiet"]))
+    run(cargo(root).args([
+        "test",
+        "--workspace",
+        "--exclude",
+        "airlock-e2e",
+        "--quiet",
+        "--no-fail-fast",
+    ]))
 }

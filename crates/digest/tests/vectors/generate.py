@@ -7,7 +7,7 @@ Run it in this directory and compare with git.
 
 import hashlib
 
-LEAF = 128 * 1024
+LEAF = 64 * 1024
 LENGTHS = [0, 1, 55, 56, 57, 63, 64, 65, 119, 120, 127, 128, 129, LEAF - 65, LEAF - 1, LEAF, LEAF + 1, LEAF + 64,
            2 * LEAF, 3 * LEAF - 7, 4 * LEAF, 4 * LEAF + 1, 5 * LEAF + 100, 7 * LEAF + 56, 8 * LEAF - 1, 8 * LEAF,
            8 * LEAF + 1, 9 * LEAF, 9 * LEAF + 1, 12 * LEAF - 64, 16 * LEAF + 63]
