@@ -169,15 +169,18 @@ impl Unfinished {
             .permissions(std::fs::Permissions::from_mode(0o700))
             .tempdir_in(spaces)
             .map_err(EngineError::file("make a folder in", spaces))?;
-        let path = dir.path().join(MAKER_LOCK);
-        let lock = File::create(&path).map_err(EngineError::file("make", &path))?;
+        // Locked before it has its name: a sweep that finds it by name finds it locked.
+        let unnamed = dir.path().join("maker.lock.new");
+        let lock = File::create(&unnamed).map_err(EngineError::file("make", &unnamed))?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
             EngineError::File {
                 what: "lock",
-                path,
+                path: unnamed.clone(),
                 source: error.into(),
             }
         })?;
+        let path = dir.path().join(MAKER_LOCK);
+        fs_err::rename(&unnamed, &path).map_err(EngineError::file("name", &path))?;
         Ok(Self { dir, _lock: lock })
     }
 
