@@ -14,7 +14,7 @@
 //! let space = airlock.create(spec, |_event| {}, &never).await?;
 //!
 //! // Bytes in, a command on them, the result out; every leaf verified on the way.
-//! space.upload(&b"hello\n"[..], "/tmp/in").run().await?;
+//! space.upload(b"hello\n".to_vec(), "/tmp/in").run().await?;
 //! let output = space.exec("wc").args(["-c", "/tmp/in"]).output().await?;
 //! assert!(output.end.is_success());
 //! let copy = space.download_bytes("/tmp/in", 1024).await?;
