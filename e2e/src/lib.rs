@@ -33,8 +33,12 @@ pub fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
 
 /// `airlock` with arguments, in another home.
 pub fn command_in<S: AsRef<OsStr>>(home: &Path, args: impl IntoIterator<Item = S>) -> Command {
-    let mut command = Command::new(program());
+    // A shell that runs tests in the background makes them ignore Ctrl-C, and so would every
+    // program that they start.
+    let mut command = Command::new("env");
     command
+        .arg("--default-signal=INT")
+        .arg(program())
         .args(args)
         .env("AIRLOCK_HOME", home)
         .stdin(Stdio::null());
