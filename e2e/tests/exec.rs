@@ -62,7 +62,8 @@ fn streams_and_environment(space: &TestSpace) {
     // No shell touches an argument.
     let odd = "a b 'c' \"d\" $(id) `id` \n -x";
     assert_eq!(space.exec(&["printf", "%s", odd]).expect(0).text(), odd);
-    let _ran = airlock(["exec", &space.name, "--cwd", "/nope", "--", "true"]);
+    let ran = airlock(["exec", &space.name, "--cwd", "/nope", "--", "true"]);
+    let _ran = ran.expect(125).says("/nope");
 }
 
 /// K14.1, K14.4
