@@ -1,7 +1,7 @@
 //! Frames that a guest sends: whatever passes the wall has a destination that is another machine.
 #![no_main]
 
-use airlock_qemu::wall::{Verdict, judge};
+use airlock_net::wall::{Verdict, judge};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|frame: &[u8]| {

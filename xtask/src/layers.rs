@@ -16,12 +16,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("airlock-digest", &[]),
     ("airlock-wire", &[]),
     ("airlock-lane", &["airlock-digest"]),
-    ("airlock-qemu", &[]),
+    ("airlock-process", &[]),
+    ("airlock-netlink", &[]),
+    ("airlock-net", &["airlock-process"]),
+    ("airlock-qemu", &["airlock-process"]),
     ("airlock-image", &["airlock-digest"]),
     (
         "airlock-keeper",
         &[
             "airlock-qemu",
+            "airlock-net",
+            "airlock-process",
             "airlock-image",
             "airlock-lane",
             "airlock-digest",
@@ -34,12 +39,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "airlock-keeper",
             "airlock-image",
             "airlock-qemu",
+            "airlock-net",
+            "airlock-process",
             "airlock-wire",
         ],
     ),
     (
         "airlock-guestd",
-        &["airlock-wire", "airlock-lane", "airlock-digest"],
+        &[
+            "airlock-wire",
+            "airlock-lane",
+            "airlock-netlink",
+            "airlock-digest",
+        ],
     ),
     (
         "airlock",
@@ -60,6 +72,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates that build without gRPC.
 const WITHOUT_TONIC: &[&str] = &[
     "airlock-lane",
+    "airlock-process",
+    "airlock-net",
+    "airlock-netlink",
     "airlock-qemu",
     "airlock-model",
     "airlock-digest",

@@ -2,8 +2,8 @@
 
 use airlock_image::host::{Arch as PackageArch, Family, Host, Purpose, install_plan, is_root};
 use airlock_model::{Accel, ImageName};
+use airlock_process::RunAs;
 use airlock_qemu::accel::{self, KERNEL_MARKER, PROBE_DEADLINE, ProbeContext};
-use airlock_qemu::process::RunAs;
 use airlock_qemu::{Arch, discover};
 use serde::Serialize;
 
@@ -190,9 +190,9 @@ fn missing(name: &'static str, detail: String, hint: String) -> Finding {
 }
 
 fn network() -> Finding {
-    match discover::find_passt() {
+    match airlock_net::passt::find() {
         Ok(path) => ok("network", path.display().to_string()),
-        Err(error) => missing("network", error.to_string(), error.hint()),
+        Err(error) => missing("network", error.to_string(), error.hint().to_owned()),
     }
 }
 

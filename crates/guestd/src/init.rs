@@ -12,8 +12,6 @@
 mod disk;
 mod identity;
 mod kernel;
-mod netlink;
-mod network;
 mod root;
 mod settings;
 mod supervise;
@@ -26,11 +24,11 @@ use std::process::ExitCode;
 use airlock_lane::boot::{BootConfigError, read_boot_config};
 use airlock_lane::{LANE_SERIAL, LaneDevice, OpenError};
 use airlock_model::BootConfig;
+use airlock_netlink::NetworkError;
 use airlock_wire::GUESTD_PORT;
 use rustix::io::Errno;
 
 use crate::console::{Causes, say};
-use network::NetworkError;
 use root::RootError;
 use settings::Settings;
 pub use settings::serve_child;
@@ -61,6 +59,9 @@ pub enum BootError {
     /// The root disk cannot be used.
     #[error("the root disk cannot be used")]
     Root(#[from] RootError),
+    /// Nothing would reach guestd.
+    #[error("the control interface has no address")]
+    NoControlAddress,
     /// The network cannot be set up.
     #[error("the network cannot be set up")]
     Network(#[from] NetworkError),
@@ -107,20 +108,26 @@ fn boot() -> Result<Settings, BootError> {
         None => false,
     };
     identity::write(&config, on_disk)?;
-    network::set_up(&config)?;
+    airlock_netlink::set_up_loopback()?;
+    for net in [Some(&config.control), config.network.as_ref()]
+        .into_iter()
+        .flatten()
+    {
+        airlock_netlink::set_up_interface(net)?;
+    }
     let lane = settings::open_lane(&lane_disk).map_err(BootError::Settings)?;
     Settings::new(&config, listen_address(&config)?, lane).map_err(BootError::Settings)
 }
 
 /// guestd listens where the control connection comes in, and nowhere else.
-fn listen_address(config: &BootConfig) -> Result<SocketAddr, NetworkError> {
+fn listen_address(config: &BootConfig) -> Result<SocketAddr, BootError> {
     let first = config
         .control
         .addresses
         .first()
-        .ok_or(NetworkError::NoControlAddress)?;
+        .ok_or(BootError::NoControlAddress)?;
     Ok(SocketAddr::new(
-        network::parse_address(first)?.ip,
+        airlock_netlink::parse_address(first)?.ip,
         GUESTD_PORT,
     ))
 }

@@ -19,24 +19,16 @@ impl ProcessId {
     /// The process that has `pid` now. A zombie counts as gone.
     pub fn of(pid: u32) -> io::Result<Self> {
         let gone = || io::Error::new(io::ErrorKind::NotFound, format!("no process {pid}"));
-        let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).map_err(|_| gone())?;
-        // Field 2, the command, may hold spaces and parentheses: count from its closing one.
-        let (_, rest) = stat.rsplit_once(')').ok_or_else(gone)?;
-        let mut fields = rest.split_ascii_whitespace();
-        if matches!(fields.next(), None | Some("Z" | "X")) {
+        let start_ticks = airlock_process::start_time(pid).map_err(|_| gone())?;
+        if !airlock_process::is_running(pid, start_ticks) {
             return Err(gone());
         }
-        // Field 3 is consumed; field 22 is the nineteenth after it.
-        let start_ticks = fields
-            .nth(18)
-            .and_then(|f| f.parse().ok())
-            .ok_or_else(gone)?;
         Ok(Self { pid, start_ticks })
     }
 
     /// Whether this very process still runs.
     pub fn is_alive(&self) -> bool {
-        Self::of(self.pid).is_ok_and(|now| now == *self)
+        airlock_process::is_running(self.pid, self.start_ticks)
     }
 
     /// Sends SIGKILL to this very process, if it still runs.

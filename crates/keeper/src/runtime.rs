@@ -38,7 +38,7 @@ pub(crate) enum LaunchError {
     #[error("the network \"default\" cannot be made: {reason}")]
     Network { reason: String, hint: String },
     #[error("cannot start a program")]
-    Spawn(#[from] airlock_qemu::process::SpawnError),
+    Spawn(#[from] airlock_process::SpawnError),
     #[error("QEMU did not start: {log}")]
     QemuStart {
         log: String,

@@ -13,7 +13,7 @@ use airlock_model::Accel;
 use serde::{Deserialize, Serialize};
 
 use crate::discover::Qemu;
-use crate::process::RunAs;
+use airlock_process::RunAs;
 
 mod cache;
 mod probe;
@@ -144,7 +144,7 @@ pub enum ProbeError {
     },
     /// QEMU did not start.
     #[error("cannot start QEMU")]
-    Start(#[from] crate::process::SpawnError),
+    Start(#[from] airlock_process::SpawnError),
     /// QEMU could not be watched.
     #[error("cannot watch QEMU")]
     Watch(#[source] io::Error),

@@ -117,7 +117,7 @@ pub struct DataNet {
     pub fd: RawFd,
 }
 
-/// One machine. Descriptors are numbers in the child, see [`crate::process::InheritedFds`].
+/// One machine. Descriptors are numbers in the child, see [`airlock_process::InheritedFds`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VmConfig {
     /// Instruction set.

@@ -1,18 +1,17 @@
-//! Finds QEMU and passt on this host, and says how to get them.
+//! Finds QEMU on this host, and says how to get it.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use airlock_process::FindError;
+
 use crate::argv::Arch;
 
 /// Environment variable that names the QEMU program to use.
 pub const QEMU_VARIABLE: &str = "AIRLOCK_QEMU";
-/// Environment variable that names the passt program to use.
-pub const PASST_VARIABLE: &str = "AIRLOCK_PASST";
 /// The oldest QEMU that has what we ask for (`-netdev stream`, qcow2 nodes on descriptor sets).
 pub const OLDEST_QEMU: Version = Version {
     major: 7,
@@ -63,17 +62,9 @@ pub enum DiscoverError {
         /// What it would execute.
         arch: Arch,
     },
-    /// passt is not installed.
-    #[error("passt is not in PATH")]
-    NoPasst,
     /// A variable names a file that is not there.
-    #[error("{variable} names {path}, which is no file")]
-    OverrideMissing {
-        /// The variable.
-        variable: &'static str,
-        /// Its value.
-        path: PathBuf,
-    },
+    #[error(transparent)]
+    Override(FindError),
     /// The program does not run.
     #[error("cannot run {path}")]
     Run {
@@ -114,17 +105,13 @@ impl DiscoverError {
             Self::TooOld { .. } => {
                 "install a newer QEMU, or name another one with AIRLOCK_QEMU".to_owned()
             }
-            Self::NoPasst => PASST_PACKAGES.to_owned(),
-            Self::OverrideMissing { variable, .. } => format!("unset or mend {variable}"),
+            Self::Override(_) => format!("unset or mend {QEMU_VARIABLE}"),
             Self::Run { path, .. } | Self::NoVersion { path, .. } | Self::Slow { path } => {
                 format!("try it by hand: {} --version", path.display())
             }
         }
     }
 }
-
-const PASST_PACKAGES: &str = "install passt: Debian 12, Ubuntu 23.04 and later, Fedora, Alpine and \
-     Arch all call the package passt; or make the Space with --network none";
 
 fn qemu_packages(arch: Arch) -> String {
     let (debian, fedora, arch_linux) = match arch {
@@ -145,10 +132,14 @@ fn qemu_packages(arch: Arch) -> String {
 /// Finds the QEMU for `arch`: [`QEMU_VARIABLE`] if set, else `qemu-system-<arch>` in `PATH`.
 pub async fn find_qemu(arch: Arch) -> Result<Qemu, DiscoverError> {
     let program = format!("qemu-system-{}", arch.as_str());
-    let path = match overridden(QEMU_VARIABLE)? {
-        Some(path) => path,
-        None => in_path(&program, std::env::var_os("PATH"))
-            .ok_or(DiscoverError::NoQemu { program, arch })?,
+    let path = match airlock_process::find(&program, QEMU_VARIABLE) {
+        Ok(path) => path,
+        Err(FindError::NotInPath { program }) => {
+            return Err(DiscoverError::NoQemu { program, arch });
+        }
+        Err(error @ FindError::OverrideMissing { .. }) => {
+            return Err(DiscoverError::Override(error));
+        }
     };
     let version = qemu_version(&path).await?;
     if version < OLDEST_QEMU {
@@ -162,36 +153,6 @@ pub async fn find_qemu(arch: Arch) -> Result<Qemu, DiscoverError> {
         arch,
         version,
     })
-}
-
-/// Finds passt: [`PASST_VARIABLE`] if set, else `passt` in `PATH`.
-pub fn find_passt() -> Result<PathBuf, DiscoverError> {
-    match overridden(PASST_VARIABLE)? {
-        Some(path) => Ok(path),
-        None => in_path("passt", std::env::var_os("PATH")).ok_or(DiscoverError::NoPasst),
-    }
-}
-
-fn overridden(variable: &'static str) -> Result<Option<PathBuf>, DiscoverError> {
-    let Some(path) = std::env::var_os(variable).filter(|value| !value.is_empty()) else {
-        return Ok(None);
-    };
-    let path = PathBuf::from(path);
-    if path.is_file() {
-        Ok(Some(path))
-    } else {
-        Err(DiscoverError::OverrideMissing { variable, path })
-    }
-}
-
-/// The first executable file called `program` in the folders of `path`.
-fn in_path(program: &str, path: Option<OsString>) -> Option<PathBuf> {
-    std::env::split_paths(&path?)
-        .filter(|folder| folder.is_absolute())
-        .map(|folder| folder.join(program))
-        .find(|file| {
-            file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
-        })
 }
 
 async fn qemu_version(path: &Path) -> Result<Version, DiscoverError> {
@@ -283,21 +244,6 @@ mod tests {
     }
 
     #[test]
-    fn path_search_wants_an_executable_in_an_absolute_folder() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("tool");
-        fs_err::write(&file, "").unwrap();
-        fs_err::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
-        let path = Some(folder.path().as_os_str().to_owned());
-        assert_eq!(in_path("tool", path.clone()), None);
-        fs_err::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(in_path("tool", path), Some(file));
-        assert_eq!(in_path("tool", Some("relative".into())), None);
-        assert_eq!(in_path("tool", None), None);
-    }
-
-    #[test]
     fn hints_name_packages() {
         let error = DiscoverError::NoQemu {
             program: "q".into(),
@@ -308,6 +254,5 @@ mod tests {
             "{}",
             error.hint()
         );
-        assert!(DiscoverError::NoPasst.hint().contains("passt"));
     }
 }

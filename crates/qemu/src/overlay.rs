@@ -13,8 +13,8 @@ use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::discover::Qemu;
-use crate::process::{self, InheritedFds, RunAs, SpawnError, SpawnRequest, VmProcess};
-use crate::qmp::{self, Qmp, QmpError};
+use crate::qmp::{Qmp, QmpError};
+use airlock_process::{self as process, InheritedFds, RunAs, SpawnError, SpawnRequest, VmProcess};
 
 /// How long making an overlay may take; it writes a few hundred kilobytes.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -96,7 +96,7 @@ pub async fn create(
         })?;
     let mut unfinished = RemoveOnDrop { path, armed: true };
 
-    let (ours, theirs) = qmp::socket_pair().map_err(OverlayError::Socket)?;
+    let (ours, theirs) = process::socket_pair().map_err(OverlayError::Socket)?;
     let mut inherited = InheritedFds::new();
     let file_fd = inherited.add(std::fs::File::from(file));
     let qmp_fd = inherited.add(theirs);

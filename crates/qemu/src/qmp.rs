@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -128,13 +127,6 @@ struct GreetingVersion {
 struct Refusal {
     class: String,
     desc: String,
-}
-
-/// A connected pair: ours to give to [`Qmp::connect`], and QEMU's to inherit.
-pub fn socket_pair() -> io::Result<(UnixStream, OwnedFd)> {
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    Ok((UnixStream::from_std(ours)?, theirs.into()))
 }
 
 type Answer = Result<Value, Refusal>;

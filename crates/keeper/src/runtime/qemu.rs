@@ -8,13 +8,14 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use airlock_model::{Accel, NetConfig, Network};
+use airlock_net::passt::{self, DataLink, HostNetwork};
+use airlock_process::{self as process, SpawnRequest};
+use airlock_process::{InheritedFds, RunAs, VmProcess};
 use airlock_qemu::argv::{
     self, CONTROL_GUEST_CIDR, CONTROL_MTU, ControlNet, DataNet, Lane, RootDisk, Source, VmConfig,
 };
-use airlock_qemu::passt::{self, DataLink, HostNetwork};
-use airlock_qemu::process::{self, SpawnRequest};
-use airlock_qemu::qmp::{self, Qmp};
-use airlock_qemu::{Arch, Backend, InheritedFds, RunAs, VmProcess, discover};
+use airlock_qemu::qmp::Qmp;
+use airlock_qemu::{Arch, Backend, discover};
 
 use super::{Boot, LaunchError, MachineEvent};
 use crate::protocol::ProcessId;
@@ -75,7 +76,7 @@ impl QemuMachine {
             .try_clone_to_owned()
             .map_err(host("share the lane"))?;
         let console = open_log(&boot.paths.console_log()).map_err(host("open the console log"))?;
-        let (qmp_ours, qmp_theirs) = qmp::socket_pair().map_err(host("make a socket pair"))?;
+        let (qmp_ours, qmp_theirs) = process::socket_pair().map_err(host("make a socket pair"))?;
         let root = match &launch.root {
             None => None,
             Some(base) => {
@@ -210,9 +211,9 @@ fn ended(status: std::io::Result<ExitStatus>, exit: &mut Option<ExitStatus>) -> 
 }
 
 fn data_network(log_path: &Path) -> Result<(DataLink, std::os::fd::OwnedFd), LaunchError> {
-    let program = discover::find_passt().map_err(|error| LaunchError::Network {
+    let program = passt::find().map_err(|error| LaunchError::Network {
         reason: error.to_string(),
-        hint: error.hint(),
+        hint: error.hint().to_owned(),
     })?;
     let log = open_log(log_path).map_err(|source| LaunchError::Host {
         what: "open passt's log",

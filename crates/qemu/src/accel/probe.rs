@@ -11,8 +11,7 @@ use tokio::net::unix::pipe;
 
 use super::{Backend, ProbeContext, ProbeError, Verdict};
 use crate::argv::{self, Source, VmConfig};
-use crate::process::{self, InheritedFds, SpawnRequest};
-use crate::qmp;
+use airlock_process::{self as process, InheritedFds, SpawnRequest};
 
 /// Memory of the probe's machine: a stock kernel needs no more to print its first line.
 const MEMORY_MB: u64 = 256;
@@ -35,7 +34,7 @@ pub(super) async fn run(
 ) -> Result<Verdict, ProbeError> {
     let (console, console_writer) = io::pipe().map_err(|source| open_error("a pipe", source))?;
     let (_qmp, qmp_theirs) =
-        qmp::socket_pair().map_err(|source| open_error("a socket pair", source))?;
+        process::socket_pair().map_err(|source| open_error("a socket pair", source))?;
     let mut complaints =
         tempfile::tempfile().map_err(|source| open_error("a temporary file", source))?;
 

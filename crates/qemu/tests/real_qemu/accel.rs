@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use airlock_model::Accel;
+use airlock_process::{self as process, SpawnRequest};
+use airlock_process::{InheritedFds, RunAs};
 use airlock_qemu::accel::{AccelError, KERNEL_MARKER, resolve};
-use airlock_qemu::process::{self, SpawnRequest};
-use airlock_qemu::qmp::{self, QmpError};
-use airlock_qemu::{Backend, InheritedFds, ProbeContext, Qmp, RunAs, overlay};
+use airlock_qemu::qmp::QmpError;
+use airlock_qemu::{Backend, ProbeContext, Qmp, overlay};
 
 use crate::{initramfs, qemu};
 
@@ -125,7 +126,7 @@ async fn a_failed_overlay_leaves_no_file() {
 #[tokio::test]
 async fn qmp_drives_a_qemu_without_a_machine() {
     let Some(qemu) = qemu().await else { return };
-    let (ours, theirs) = qmp::socket_pair().unwrap();
+    let (ours, theirs) = process::socket_pair().unwrap();
     let mut inherited = InheritedFds::new();
     let fd = inherited.add(theirs);
     let words = "-machine none -nodefaults -no-user-config -display none -S";

@@ -4,8 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use airlock_qemu::discover::find_passt;
-use airlock_qemu::passt::{self, GUEST_V4, GUEST_V6, HostNetwork};
+use airlock_net::passt::{self, GUEST_V4, GUEST_V6, HostNetwork};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket, UnixStream};
 
@@ -48,7 +47,7 @@ impl Listener {
 #[tokio::test]
 async fn no_packet_reaches_the_hosts_loopback() {
     let host = HostNetwork::read();
-    let Ok(program) = find_passt() else {
+    let Ok(program) = passt::find() else {
         eprintln!("skipped: passt is not installed");
         return;
     };

@@ -5,15 +5,14 @@ use std::net::IpAddr;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
+use airlock_net::passt::{self, DataLink, HostNetwork};
+use airlock_process::{self as process, SpawnRequest};
+use airlock_process::{InheritedFds, RunAs, VmProcess};
 use airlock_qemu::accel::Backend;
 use airlock_qemu::argv::{
     self, ControlNet, DataNet, Lane, RootDisk, Source, VmConfig, fast_cmdline,
 };
-use airlock_qemu::discover::find_passt;
-use airlock_qemu::passt::{self, DataLink, HostNetwork};
-use airlock_qemu::process::{self, SpawnRequest};
-use airlock_qemu::qmp;
-use airlock_qemu::{InheritedFds, Qmp, RunAs, VmProcess, overlay};
+use airlock_qemu::{Qmp, overlay};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use tokio::net::TcpListener;
 
@@ -68,11 +67,11 @@ async fn boot(network: bool) -> Option<Vm> {
         .append(true)
         .open(&console_path)
         .unwrap();
-    let (ours, theirs) = qmp::socket_pair().unwrap();
+    let (ours, theirs) = process::socket_pair().unwrap();
     let mut inherited = InheritedFds::new();
     let (mut link, mut data) = (None, None);
     if network {
-        let passt = find_passt().ok()?;
+        let passt = passt::find().ok()?;
         let started = passt::start(&passt, &HostNetwork::read(), DATA_MAC, None).unwrap();
         let fd = inherited.add(started.1);
         link = Some(started.0);

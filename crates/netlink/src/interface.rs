@@ -1,4 +1,4 @@
-//! The interfaces of a Space, with the fixed settings of the boot configuration.
+//! One interface: found by its hardware address, then set as a [`NetConfig`] says.
 
 use std::fs;
 use std::io;
@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use airlock_model::{BootConfig, NetConfig};
+use airlock_model::NetConfig;
 
-use super::netlink::Netlink;
+use crate::socket::Netlink;
 
 /// How long an interface may take to appear after its driver was loaded.
 const APPEAR_TIMEOUT: Duration = Duration::from_secs(5);
@@ -20,9 +20,6 @@ const LOOPBACK_INDEX: u32 = 1;
 /// Why an interface could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// Nothing would reach guestd.
-    #[error("the control interface has no address")]
-    NoControlAddress,
     /// A text that is no address with prefix length.
     #[error("{0:?} is no address")]
     BadAddress(String),
@@ -47,13 +44,15 @@ pub enum NetworkError {
 
 /// An address with its prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Address {
-    pub(super) ip: IpAddr,
-    pub(super) prefix_bits: u8,
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// How many of its first bits name the network.
+    pub prefix_bits: u8,
 }
 
 /// Reads `10.0.2.15/24` or `fd00::2/64`.
-pub(super) fn parse_address(text: &str) -> Result<Address, NetworkError> {
+pub fn parse_address(text: &str) -> Result<Address, NetworkError> {
     let bad = || NetworkError::BadAddress(text.to_owned());
     let (ip, bits) = text.split_once('/').ok_or_else(bad)?;
     let ip = parse_ip(ip)?;
@@ -70,23 +69,19 @@ fn parse_ip(text: &str) -> Result<IpAddr, NetworkError> {
         .map_err(|_| NetworkError::BadAddress(text.to_owned()))
 }
 
-/// Sets up the loopback, the control interface and, where there is one, the other one.
-pub(super) fn set_up(config: &BootConfig) -> Result<(), NetworkError> {
+/// Brings the loopback up.
+pub fn set_up_loopback() -> Result<(), NetworkError> {
     let refused = |source| NetworkError::Refused {
-        step: "use the network",
-        interface: "the kernel".to_owned(),
+        step: "set the state",
+        interface: "the loopback".to_owned(),
         source,
     };
     let mut netlink = Netlink::open().map_err(refused)?;
-    netlink.set_up(LOOPBACK_INDEX, None).map_err(refused)?;
-    set_up_interface(&mut netlink, &config.control)?;
-    if let Some(network) = &config.network {
-        set_up_interface(&mut netlink, network)?;
-    }
-    Ok(())
+    netlink.set_up(LOOPBACK_INDEX, None).map_err(refused)
 }
 
-fn set_up_interface(netlink: &mut Netlink, net: &NetConfig) -> Result<(), NetworkError> {
+/// Waits for the interface that `net` names to appear, and sets it.
+pub fn set_up_interface(net: &NetConfig) -> Result<(), NetworkError> {
     let interface = Interface::wait_for(&net.mac)?;
     interface.quieten_ipv6();
     let refused = |step, source| NetworkError::Refused {
@@ -94,6 +89,8 @@ fn set_up_interface(netlink: &mut Netlink, net: &NetConfig) -> Result<(), Networ
         interface: interface.name.clone(),
         source,
     };
+    let mut netlink =
+        Netlink::open().map_err(|source| refused("use the kernel's settings", source))?;
     netlink
         .set_up(interface.index, Some(net.mtu))
         .map_err(|source| refused("set the state", source))?;

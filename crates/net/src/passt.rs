@@ -11,13 +11,16 @@ use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use airlock_model::NetConfig;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
-use crate::process::{self, InheritedFds, RunAs, SpawnError, SpawnRequest, VmProcess};
+use airlock_process::{
+    self as process, FindError, InheritedFds, RunAs, SpawnError, SpawnRequest, VmProcess,
+};
+
 use crate::wall::{self, WallError};
 
 mod host;
@@ -39,6 +42,17 @@ pub const PREFIX_V6: u8 = 64;
 /// The largest packet that passt takes. TCP ends in passt, so the size out there does not
 /// matter, and few large packets cost a guest much less than many small ones.
 pub const MTU: u32 = 65520;
+
+/// Environment variable that names the passt program to use.
+pub const PASST_VARIABLE: &str = "AIRLOCK_PASST";
+/// How to get passt.
+const PACKAGES: &str = "install passt: Debian 12, Ubuntu 23.04 and later, Fedora, Alpine and \
+     Arch all call the package passt; or make the Space with --network none";
+
+/// Finds passt: [`PASST_VARIABLE`] if set, else `passt` in `PATH`.
+pub fn find() -> Result<PathBuf, PasstError> {
+    process::find("passt", PASST_VARIABLE).map_err(PasstError::Find)
+}
 
 /// What passt is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +140,9 @@ pub fn guest_config(host: &HostNetwork, mac: &str) -> NetConfig {
 /// Why there is no data network.
 #[derive(Debug, thiserror::Error)]
 pub enum PasstError {
+    /// passt is not there.
+    #[error(transparent)]
+    Find(FindError),
     /// The host has no default route, so there is no network to give.
     #[error("the host has no default route")]
     NoRoute,
@@ -141,6 +158,8 @@ impl PasstError {
     /// What a person can do about it.
     pub const fn hint(&self) -> &'static str {
         match self {
+            Self::Find(FindError::NotInPath { .. }) => PACKAGES,
+            Self::Find(FindError::OverrideMissing { .. }) => "unset or mend AIRLOCK_PASST",
             Self::NoRoute => "connect the host to a network, or use --network none",
             Self::Socket(_) | Self::Start(_) => "see the Space's log, or use --network none",
         }
@@ -175,8 +194,8 @@ impl DataLink {
 }
 
 /// Starts passt and the wall. Returns the link and the socket that QEMU inherits
-/// ([`crate::argv::DataNet::fd`]). Call it inside the runtime, on a thread that lives as long
-/// as the network must (see [`crate::process`]).
+/// . Call it inside the runtime, on a thread that lives as long
+/// as the network must (see [`airlock_process`]).
 pub fn start(
     passt: &Path,
     host: &HostNetwork,
@@ -218,7 +237,7 @@ pub fn start(
 
 /// One end for us, one to be inherited. The inherited end may block: its owner decides.
 fn pair() -> Result<(UnixStream, OwnedFd), PasstError> {
-    crate::qmp::socket_pair().map_err(PasstError::Socket)
+    process::socket_pair().map_err(PasstError::Socket)
 }
 
 #[cfg(test)]

@@ -45,13 +45,13 @@ const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
 /// A connection to the kernel's network settings.
-pub(super) struct Netlink {
+pub(crate) struct Netlink {
     socket: OwnedFd,
     sequence: u32,
 }
 
 impl Netlink {
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
         // Protocol 0 is NETLINK_ROUTE.
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
@@ -62,7 +62,7 @@ impl Netlink {
     }
 
     /// Brings an interface up, with packets of at most `mtu` bytes.
-    pub(super) fn set_up(&mut self, index: u32, mtu: Option<u32>) -> io::Result<()> {
+    pub(crate) fn set_up(&mut self, index: u32, mtu: Option<u32>) -> io::Result<()> {
         let mut request = Request::new(RTM_NEWLINK, 0);
         request.bytes(&[0; 4]).word(index).word(IFF_UP).word(IFF_UP);
         if let Some(mtu) = mtu {
@@ -71,7 +71,7 @@ impl Netlink {
         self.ask(request)
     }
 
-    pub(super) fn add_address(&mut self, index: u32, ip: IpAddr, bits: u8) -> io::Result<()> {
+    pub(crate) fn add_address(&mut self, index: u32, ip: IpAddr, bits: u8) -> io::Result<()> {
         let (family, octets) = family_and_octets(ip);
         let mut request = Request::new(RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE);
         request.bytes(&[family, bits, IFA_F_NODAD, 0]).word(index);
@@ -80,7 +80,7 @@ impl Netlink {
         self.ask(request)
     }
 
-    pub(super) fn add_default_route(&mut self, index: u32, gateway: IpAddr) -> io::Result<()> {
+    pub(crate) fn add_default_route(&mut self, index: u32, gateway: IpAddr) -> io::Result<()> {
         let (family, octets) = family_and_octets(gateway);
         let mut request = Request::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE);
         request.bytes(&[family, 0, 0, 0, RT_TABLE_MAIN, RTPROT_BOOT, 0, RTN_UNICAST]);

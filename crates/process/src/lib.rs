@@ -1,4 +1,4 @@
-//! Runs a helper program (QEMU, passt) that dies with this process, inherits exactly the
+//! Runs a helper program (QEMU, passt, an OCI runtime) that dies with this process, inherits exactly the
 //! descriptors it was given, and may run as another user.
 //!
 //! The kernel ties "dies with its parent" to the parent's *thread*: when the thread that called
@@ -13,9 +13,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
+use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 mod child;
+mod find;
+
+pub use find::{FindError, find};
 
 /// Descriptors that a child inherits. Each keeps its number, so two can never collide.
 #[derive(Debug, Default)]
@@ -38,6 +42,13 @@ impl InheritedFds {
     fn numbers(&self) -> Vec<RawFd> {
         self.0.iter().map(AsRawFd::as_raw_fd).collect()
     }
+}
+
+/// A connected pair: ours, which does not block, and the child's to inherit.
+pub fn socket_pair() -> io::Result<(UnixStream, OwnedFd)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(ours)?, theirs.into()))
 }
 
 /// The user that a child runs as.
