@@ -10,6 +10,8 @@ use std::path::PathBuf;
 pub enum Command {
     /// Be the first process of a machine.
     Init,
+    /// Be the first process of a container.
+    Container,
     /// Serve as a plain process.
     Serve(ServeArgs),
     /// Serve as the child of the first process; everything else is in the descriptor.
@@ -38,13 +40,16 @@ pub struct ServeArgs {
     pub cgroup: Option<PathBuf>,
 }
 
+/// The word by which a runtime of containers starts guestd.
+const CONTAINER: &str = "container";
+
 /// How guestd is used.
 pub const USAGE: &str = "\
 usage: airlock-guestd serve --listen ADDR [--token-file FILE | --await-init]
                             [--lane PATH] [--cgroup DIR]
        airlock-guestd --version
 
-As process 1 it needs no arguments.
+As process 1 it needs no arguments, in a container the word `container`.
 ";
 
 /// Why the command line makes no sense.
@@ -80,11 +85,15 @@ pub fn parse(
     args: impl IntoIterator<Item = OsString>,
     is_first_process: bool,
 ) -> Result<Command, UsageError> {
-    if is_first_process {
-        // The kernel passes words of its command line on; none is meant for guestd.
-        return Ok(Command::Init);
-    }
     let mut args = args.into_iter();
+    if is_first_process {
+        // The kernel passes words of its command line on; none is meant for guestd. A runtime of
+        // containers says this one word.
+        return Ok(match args.next() {
+            Some(word) if word == CONTAINER => Command::Container,
+            Some(_) | None => Command::Init,
+        });
+    }
     let command = args.next().ok_or(UsageError::NoCommand)?;
     match command.to_str() {
         Some("serve") => parse_serve(args),
@@ -182,5 +191,7 @@ mod tests {
     #[test]
     fn the_first_process_ignores_the_kernels_words() {
         assert_eq!(parse(["quiet".into()], true), Ok(Command::Init));
+        assert_eq!(parse(["container".into()], true), Ok(Command::Container));
+        assert!(parse(["container".into()], false).is_err());
     }
 }

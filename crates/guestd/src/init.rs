@@ -9,6 +9,7 @@
 //!   -> supervise: serve <-> restart -> power off | reboot
 //! ```
 
+mod container;
 mod disk;
 mod identity;
 mod kernel;
@@ -29,6 +30,7 @@ use airlock_wire::GUESTD_PORT;
 use rustix::io::Errno;
 
 use crate::console::{Causes, say};
+pub use container::run as run_container;
 use root::RootError;
 use settings::Settings;
 pub use settings::serve_child;
@@ -116,7 +118,7 @@ fn boot() -> Result<Settings, BootError> {
         airlock_netlink::set_up_interface(net)?;
     }
     let lane = settings::open_lane(&lane_disk).map_err(BootError::Settings)?;
-    Settings::new(&config, listen_address(&config)?, lane).map_err(BootError::Settings)
+    Settings::of_machine(&config, listen_address(&config)?, lane).map_err(BootError::Settings)
 }
 
 /// guestd listens where the control connection comes in, and nowhere else.

@@ -19,6 +19,7 @@ fn main() -> ExitCode {
     };
     match command {
         Command::Init => airlock_guestd::init::run(),
+        Command::Container => airlock_guestd::init::run_container(),
         Command::Serve(args) => serve::plain(args),
         Command::ServeInherited { settings } => airlock_guestd::init::serve_child(settings),
         Command::Version => print(BUILD_ID),

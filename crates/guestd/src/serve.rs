@@ -11,7 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::ServeArgs;
 use crate::console::{Causes, say};
-use crate::server::{self, AccessConfig, BuildError, Config, Role, Server, Token, TokenError};
+use crate::server::{
+    self, AccessConfig, BuildError, Config, Listen, Role, Server, Token, TokenError,
+};
 use crate::state::Ending;
 
 /// Why the server did not run.
@@ -61,7 +63,7 @@ pub fn plain(args: ServeArgs) -> ExitCode {
 }
 
 /// Builds and serves until the end; `announce` is told the address once it listens.
-pub fn run(config: Config, announce: fn(SocketAddr)) -> Result<Ending, ServeError> {
+pub fn run(config: Config, announce: fn(Option<SocketAddr>)) -> Result<Ending, ServeError> {
     // One thread answers all calls: under emulation a hand-over to another costs 64 us. Work
     // that blocks goes to the runtime's blocking threads.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -107,7 +109,7 @@ fn config(args: ServeArgs) -> Result<Config, ServeError> {
         None => AccessConfig::Open,
     };
     Ok(Config {
-        listen: args.listen,
+        listen: Listen::Address(args.listen),
         access,
         role: Role::Plain,
         cgroup: args.cgroup,
@@ -115,7 +117,8 @@ fn config(args: ServeArgs) -> Result<Config, ServeError> {
     })
 }
 
-fn announce_address(address: SocketAddr) {
+fn announce_address(address: Option<SocketAddr>) {
+    let Some(address) = address else { return };
     let mut stdout = io::stdout().lock();
     // Whoever closed standard output does not want to know.
     let _ = writeln!(stdout, "listening on {address}").and_then(|()| stdout.flush());

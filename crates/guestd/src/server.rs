@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use airlock_lane::LaneDevice;
 use airlock_wire::{CONNECTION_WINDOW_BYTES, MAX_FRAME_BYTES, STREAM_WINDOW_BYTES};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
+use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::TcpIncoming;
 
@@ -31,8 +32,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// What a server is built from.
 #[derive(Debug)]
 pub struct Config {
-    /// Where to listen; port 0 lets the kernel pick.
-    pub listen: SocketAddr,
+    /// Where to listen.
+    pub listen: Listen,
     /// Who may call.
     pub access: AccessConfig,
     /// What guestd is here.
@@ -41,6 +42,15 @@ pub struct Config {
     pub cgroup: Option<PathBuf>,
     /// The lane, where there is one.
     pub lane: Option<LaneDevice>,
+}
+
+/// Where a server listens.
+#[derive(Debug)]
+pub enum Listen {
+    /// At an address of its own; port 0 lets the kernel pick.
+    Address(SocketAddr),
+    /// At a unix socket that was made, and is reachable, outside.
+    Inherited(std::os::unix::net::UnixListener),
 }
 
 /// Who may call.
@@ -63,6 +73,8 @@ pub enum Role {
     Plain,
     /// The service of a virtual machine whose first process is guestd too.
     Machine,
+    /// The service of a container whose first process is guestd too.
+    Container,
 }
 
 /// Why no server could be built.
@@ -83,45 +95,73 @@ pub enum BuildError {
         #[source]
         source: io::Error,
     },
+    /// The inherited socket cannot be used.
+    #[error("cannot listen on the inherited socket")]
+    Inherited(#[source] io::Error),
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener, SocketAddr),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    async fn new(listen: Listen, access: &AccessConfig) -> Result<Self, BuildError> {
+        match listen {
+            Listen::Address(listen) => {
+                if matches!(access, AccessConfig::Open) && !listen.ip().is_loopback() {
+                    return Err(BuildError::OpenToTheNetwork { listen });
+                }
+                let failed = |source| BuildError::Listen { listen, source };
+                let listener = TcpListener::bind(listen).await.map_err(failed)?;
+                let address = listener.local_addr().map_err(failed)?;
+                Ok(Self::Tcp(listener, address))
+            }
+            Listen::Inherited(listener) => {
+                listener
+                    .set_nonblocking(true)
+                    .map_err(BuildError::Inherited)?;
+                let listener = UnixListener::from_std(listener).map_err(BuildError::Inherited)?;
+                Ok(Self::Unix(listener))
+            }
+        }
+    }
 }
 
 /// A server that listens but does not answer yet.
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: Listener,
     shared: Arc<Shared>,
     lane: LaneService,
 }
 
 /// Binds the address and makes the services.
 pub async fn build(config: Config) -> Result<Server, BuildError> {
-    let listen = config.listen;
+    let listener = Listener::new(config.listen, &config.access).await?;
     let access = match config.access {
-        AccessConfig::Open if !listen.ip().is_loopback() => {
-            return Err(BuildError::OpenToTheNetwork { listen });
-        }
         AccessConfig::Open => Access::open(),
         AccessConfig::AwaitInit => Access::await_init(),
         AccessConfig::Token(token) => Access::token(token),
     };
-    let listen_error = |source| BuildError::Listen { listen, source };
-    let listener = TcpListener::bind(listen).await.map_err(listen_error)?;
-    let address = listener.local_addr().map_err(listen_error)?;
     let has_lane = config.lane.is_some();
     let shared = Arc::new(Shared::new(access, config.role, config.cgroup, has_lane));
     Ok(Server {
         listener,
-        address,
         lane: LaneService::new(Arc::clone(&shared), config.lane),
         shared,
     })
 }
 
 impl Server {
-    /// The address it listens on.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// The address it listens on, unless that is an inherited socket.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.listener {
+            Listener::Tcp(_, address) => Some(*address),
+            Listener::Unix(_) => None,
+        }
     }
 
     /// Answers calls until `shutdown` is cancelled or a `Shutdown` call comes; says which way
@@ -132,16 +172,31 @@ impl Server {
     ) -> Result<Ending, tonic::transport::Error> {
         let shared = self.shared;
         let router = router::Router::new(&shared, self.lane);
-        let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
         let stop = CancellationToken::new();
-        let serving = tonic::transport::Server::builder()
+        let builder = tonic::transport::Server::builder()
             .accept_http1(true)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_frame_size(MAX_FRAME_BYTES)
             .max_concurrent_streams(MAX_STREAMS)
-            .http2_keepalive_interval(Some(PING_INTERVAL))
-            .serve_with_incoming_shutdown(router, incoming, stop.clone().cancelled_owned());
+            .http2_keepalive_interval(Some(PING_INTERVAL));
+        let stopped = stop.clone().cancelled_owned();
+        let serving = async {
+            match self.listener {
+                Listener::Tcp(listener, _) => {
+                    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                    builder
+                        .serve_with_incoming_shutdown(router, incoming, stopped)
+                        .await
+                }
+                Listener::Unix(listener) => {
+                    let incoming = UnixListenerStream::new(listener);
+                    builder
+                        .serve_with_incoming_shutdown(router, incoming, stopped)
+                        .await
+                }
+            }
+        };
         tokio::pin!(serving);
         let ending = tokio::select! {
             result = &mut serving => return result.map(|()| Ending::Stop),

@@ -12,7 +12,7 @@ use airlock::transfer::{
     Connection, DownloadError, DownloadOptions, Downloaded, LaneLease, LaneSession, LaneUnusable,
     Receipt, Source, Target, UploadError, UploadOptions, download, upload,
 };
-use airlock_guestd::server::{self, AccessConfig, Config, Role, Token};
+use airlock_guestd::server::{self, AccessConfig, Config, Listen, Role, Token};
 use airlock_lane::faults::LaneFaults;
 use airlock_lane::{LaneDevice, LaneMemory};
 use airlock_model::LaneGeometry;
@@ -61,14 +61,14 @@ impl Guest {
                 .unwrap();
             runtime.block_on(async {
                 let config = Config {
-                    listen: "127.0.0.1:0".parse().unwrap(),
+                    listen: Listen::Address("127.0.0.1:0".parse().unwrap()),
                     access: AccessConfig::Token(Token::new(TOKEN).unwrap()),
                     role: Role::Plain,
                     cgroup: None,
                     lane: Some(lane),
                 };
                 let server = server::build(config).await.unwrap();
-                send_address.send(server.address()).unwrap();
+                send_address.send(server.address().unwrap()).unwrap();
                 tokio::select! {
                     ended = server.serve(stop) => { ended.unwrap(); }
                     () = kill_now.cancelled() => {}

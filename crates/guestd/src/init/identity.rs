@@ -9,22 +9,28 @@ use airlock_model::BootConfig;
 use super::BootError;
 use crate::console::say;
 
-/// Writes the files of `/etc` that differ between Spaces.
+/// Sets the host name and writes the files of `/etc` that differ between Spaces.
 pub(super) fn write(config: &BootConfig, on_disk: bool) -> Result<(), BootError> {
     let hostname = config.hostname.as_str();
     if let Err(errno) = rustix::system::sethostname(hostname.as_bytes()) {
         say(format_args!("the host name was not set: {errno}"));
     }
+    write_files(config)?;
+    if !on_disk {
+        make_temporary_folder();
+    }
+    Ok(())
+}
+
+/// Writes the files of `/etc` alone, where the host name is set already.
+pub(super) fn write_files(config: &BootConfig) -> Result<(), BootError> {
+    let hostname = config.hostname.as_str();
     let _ = fs::create_dir("/etc");
     let hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost ip6-localhost\n");
     put("/etc/hostname", &format!("{hostname}\n"))?;
     put("/etc/hosts", &hosts)?;
     put("/etc/resolv.conf", &resolv_conf(config))?;
-    put("/etc/machine-id", &format!("{}\n", config.machine_id))?;
-    if !on_disk {
-        make_temporary_folder();
-    }
-    Ok(())
+    put("/etc/machine-id", &format!("{}\n", config.machine_id))
 }
 
 fn resolv_conf(config: &BootConfig) -> String {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::kernel::COMMAND_CGROUP;
 use super::supervise::exit_code;
 use crate::console::{Causes, say};
-use crate::server::{AccessConfig, Config, Role, Token};
+use crate::server::{AccessConfig, Config, Listen, Role, Token};
 use crate::sys::inherited::adopt;
 
 /// The most that settings may take, in bytes.
@@ -29,16 +29,24 @@ const MAX_BYTES: usize = 64 * 1024;
 /// The settings in their file, and the lane's descriptor that they name.
 pub(super) struct Settings {
     file: OwnedFd,
-    /// Held open so that it can be inherited again after a restart.
-    _lane: OwnedFd,
+    /// Held open so that they can be inherited again after a restart.
+    _held: Vec<OwnedFd>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Content {
     token: String,
-    listen: SocketAddr,
+    listen: Where,
     lane_fd: RawFd,
     cgroup: PathBuf,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Where {
+    Address(SocketAddr),
+    /// The descriptor of a listening unix socket.
+    Socket(RawFd),
 }
 
 /// Opens the lane once more, for the serving process to inherit.
@@ -53,17 +61,45 @@ pub(super) fn open_lane(device: &Path) -> io::Result<OwnedFd> {
 }
 
 impl Settings {
-    pub(super) fn new(config: &BootConfig, listen: SocketAddr, lane: OwnedFd) -> io::Result<Self> {
+    /// Settings of a machine, which listens on its own network.
+    pub(super) fn of_machine(
+        config: &BootConfig,
+        listen: SocketAddr,
+        lane: OwnedFd,
+    ) -> io::Result<Self> {
+        Self::new(config, Where::Address(listen), lane, Vec::new())
+    }
+
+    /// Settings of a container, which inherited the socket that it listens on.
+    pub(super) fn of_container(
+        config: &BootConfig,
+        listener: OwnedFd,
+        lane: OwnedFd,
+    ) -> io::Result<Self> {
+        for fd in [&listener, &lane] {
+            rustix::io::fcntl_setfd(fd, FdFlags::empty())?;
+        }
+        let listen = Where::Socket(listener.as_raw_fd());
+        Self::new(config, listen, lane, vec![listener])
+    }
+
+    fn new(
+        config: &BootConfig,
+        listen: Where,
+        lane: OwnedFd,
+        mut held: Vec<OwnedFd>,
+    ) -> io::Result<Self> {
         let content = Content {
             token: config.token.clone(),
             listen,
             lane_fd: lane.as_raw_fd(),
             cgroup: COMMAND_CGROUP.into(),
         };
+        held.push(lane);
         // Without CLOEXEC: the first process starts nothing but the serving process.
         let file = rustix::fs::memfd_create("airlock-settings", MemfdFlags::empty())?;
         File::from(file.try_clone()?).write_all(&serde_json::to_vec(&content)?)?;
-        Ok(Self { file, _lane: lane })
+        Ok(Self { file, _held: held })
     }
 
     /// Number of the descriptor that the serving process finds the settings in.
@@ -107,10 +143,14 @@ fn receive(settings: RawFd) -> io::Result<Config> {
     let lane =
         LaneDevice::adopt(lane, Path::new("the inherited lane")).map_err(io::Error::other)?;
     let token = Token::new(&content.token).map_err(io::Error::other)?;
+    let (listen, role) = match content.listen {
+        Where::Address(address) => (Listen::Address(address), Role::Machine),
+        Where::Socket(fd) => (Listen::Inherited(adopt(fd)?.into()), Role::Container),
+    };
     Ok(Config {
-        listen: content.listen,
+        listen,
         access: AccessConfig::Token(token),
-        role: Role::Machine,
+        role,
         cgroup: content.cgroup.is_dir().then_some(content.cgroup),
         lane: Some(lane),
     })
@@ -155,7 +195,7 @@ mod tests {
         File::create(&lane).unwrap().set_len(bytes).unwrap();
         let content = Content {
             token: "t0ken".to_owned(),
-            listen: SocketAddr::from(([127, 0, 0, 1], 3211)),
+            listen: Where::Address(SocketAddr::from(([127, 0, 0, 1], 3211))),
             lane_fd: 0,
             cgroup: "/does/not/exist".into(),
         };
@@ -165,14 +205,14 @@ mod tests {
             let content = Content {
                 lane_fd: std::os::fd::IntoRawFd::into_raw_fd(lane),
                 token: content.token.clone(),
+                listen: content.listen.clone(),
                 cgroup: content.cgroup.clone(),
-                ..content
             };
             let json = serde_json::to_vec(&content).unwrap();
             let file = File::from(file);
             (&file).write_all(&json).unwrap();
             let config = receive(std::os::fd::IntoRawFd::into_raw_fd(file)).unwrap();
-            assert_eq!(config.listen, content.listen);
+            assert!(matches!(config.listen, Listen::Address(address) if address.port() == 3211));
             assert!(config.lane.is_some() && config.cgroup.is_none());
         }
     }

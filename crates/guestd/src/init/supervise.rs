@@ -145,6 +145,28 @@ fn pause(signals: &SignalQueue, pause: Duration) -> Option<MachineEnd> {
 
 /// Ends every process, writes everything to the disks, and lets the machine go.
 pub(super) fn end_machine(end: MachineEnd) -> ExitCode {
+    end_everyone();
+    rustix::fs::sync();
+    // Without a root disk there is nothing to protect, and it fails.
+    let _ = mount_remount("/", MountFlags::RDONLY, c"");
+    let command = match end {
+        MachineEnd::PowerOff => RebootCommand::PowerOff,
+        MachineEnd::Reboot => RebootCommand::Restart,
+    };
+    if let Err(errno) = rustix::system::reboot(command) {
+        say(format_args!("the machine does not end: {errno}"));
+    }
+    ExitCode::FAILURE
+}
+
+/// Ends every process of a container; its file system lives on outside.
+pub(super) fn end_container() -> ExitCode {
+    end_everyone();
+    ExitCode::SUCCESS
+}
+
+/// Ends every other process, politely first.
+fn end_everyone() {
     let signals = SignalQueue::block(&[libc::SIGCHLD]);
     for signal in [libc::SIGTERM, libc::SIGKILL] {
         if signal_everyone(signal).is_err() {
@@ -159,17 +181,6 @@ pub(super) fn end_machine(end: MachineEnd) -> ExitCode {
             signals.wait(Some(left));
         }
     }
-    rustix::fs::sync();
-    // Without a root disk there is nothing to protect, and it fails.
-    let _ = mount_remount("/", MountFlags::RDONLY, c"");
-    let command = match end {
-        MachineEnd::PowerOff => RebootCommand::PowerOff,
-        MachineEnd::Reboot => RebootCommand::Restart,
-    };
-    if let Err(errno) = rustix::system::reboot(command) {
-        say(format_args!("the machine does not end: {errno}"));
-    }
-    ExitCode::FAILURE
 }
 
 fn has_children() -> bool {

@@ -18,3 +18,14 @@ pub(crate) fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     // parent named it for this purpose, and each is adopted once, at the start.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
+
+/// Closes every descriptor from number `first` on.
+///
+/// Only for the very start of the program, while nothing in it owns a descriptor.
+pub(crate) fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: the call takes integers, and by the caller's promise nobody's descriptor is closed.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

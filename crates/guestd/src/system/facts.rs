@@ -32,6 +32,7 @@ pub(super) fn capabilities(shared: &Shared) -> GetCapabilitiesResponse {
     let uname = rustix::system::uname();
     let (runtime, runtime_detail) = match shared.role {
         Role::Machine => (Runtime::Qemu, "airlock"),
+        Role::Container => (Runtime::Container, "airlock"),
         Role::Plain => (Runtime::Unknown, "plain process"),
     };
     GetCapabilitiesResponse {
@@ -46,7 +47,7 @@ pub(super) fn capabilities(shared: &Shared) -> GetCapabilitiesResponse {
         displays: Vec::new(),
         features: features(shared),
         hostname: uname.nodename().to_string_lossy().into_owned(),
-        initialized: shared.defaults().initialized || shared.role == Role::Machine,
+        initialized: shared.defaults().initialized || shared.role != Role::Plain,
         boot_time: boot_time(&fs::read_to_string("/proc/stat").unwrap_or_default()).map(timestamp),
         side_channels: None,
         limits: Some(Limits {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use airlock_guestd::server::{self, AccessConfig, Config};
+use airlock_guestd::server::{self, AccessConfig, Config, Listen};
 use airlock_wire::Fault;
 use airlock_wire::cua::v1::filesystem_service_client::FilesystemServiceClient;
 use airlock_wire::cua::v1::process_event::Event;
@@ -48,14 +48,14 @@ impl Space {
 
     pub(crate) async fn with(access: AccessConfig) -> Self {
         let config = Config {
-            listen: "127.0.0.1:0".parse().unwrap(),
+            listen: Listen::Address("127.0.0.1:0".parse().unwrap()),
             access,
             role: server::Role::Plain,
             cgroup: None,
             lane: None,
         };
         let server = server::build(config).await.unwrap();
-        let address = server.address();
+        let address = server.address().unwrap();
         let stop = CancellationToken::new();
         tokio::spawn(server.serve(stop.clone()));
         let channel = channel(address);

@@ -1,4 +1,4 @@
-use airlock_guestd::server::{self, AccessConfig, BuildError, Config, Token};
+use airlock_guestd::server::{self, AccessConfig, BuildError, Config, Listen, Token};
 use airlock_wire::cua::v1::system_service_client::SystemServiceClient;
 use airlock_wire::cua::v1::{
     GetCapabilitiesRequest, HealthRequest, HealthStatus, InitRequest, MetricsRequest, ShutdownMode,
@@ -146,7 +146,7 @@ async fn init_checks_everything_before_it_changes_anything() {
 #[tokio::test]
 async fn without_a_token_only_loopback_is_served() {
     let config = |access| Config {
-        listen: "0.0.0.0:0".parse().unwrap(),
+        listen: Listen::Address("0.0.0.0:0".parse().unwrap()),
         access,
         role: server::Role::Plain,
         cgroup: None,
@@ -187,14 +187,14 @@ async fn plain_http_gets_health_and_nothing_else() {
 #[tokio::test]
 async fn a_plain_process_ends_but_never_powers_off() {
     let config = Config {
-        listen: "127.0.0.1:0".parse().unwrap(),
+        listen: Listen::Address("127.0.0.1:0".parse().unwrap()),
         access: AccessConfig::Open,
         role: server::Role::Plain,
         cgroup: None,
         lane: None,
     };
     let server = server::build(config).await.unwrap();
-    let mut system = SystemServiceClient::new(channel(server.address()));
+    let mut system = SystemServiceClient::new(channel(server.address().unwrap()));
     let serving = tokio::spawn(server.serve(tokio_util::sync::CancellationToken::new()));
     let ask = |mode: ShutdownMode| ShutdownRequest {
         mode: mode.into(),
