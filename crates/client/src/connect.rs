@@ -9,7 +9,9 @@ use airlock_engine::protocol::{MessageStream, Request, Response};
 use airlock_lane::LaneMemory;
 use airlock_model::SpaceName;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use rustix::net::AddressFamily;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_util::either::Either;
 use tonic::transport::{Channel, Uri};
 use tower::service_fn;
 
@@ -29,7 +31,7 @@ pub(crate) async fn connect(engine: &Engine, name: &SpaceName) -> Result<Connect
 }
 
 /// A channel whose first connection is `stream`; when it breaks, the keeper is asked for another.
-async fn channel(first: TcpStream, socket: PathBuf, name: SpaceName) -> Result<Channel, Error> {
+async fn channel(first: Stream, socket: PathBuf, name: SpaceName) -> Result<Channel, Error> {
     let mut first = Some(first);
     let connector = service_fn(move |_: Uri| {
         let ready = first.take();
@@ -50,7 +52,7 @@ async fn channel(first: TcpStream, socket: PathBuf, name: SpaceName) -> Result<C
         .map_err(ConnectError::from)?)
 }
 
-async fn again(socket: &Path, name: &SpaceName) -> Result<TcpStream, Error> {
+async fn again(socket: &Path, name: &SpaceName) -> Result<Stream, Error> {
     let mut keeper = MessageStream::connect(socket)
         .await
         .map_err(|source| Error::Keeper {
@@ -63,21 +65,32 @@ async fn again(socket: &Path, name: &SpaceName) -> Result<TcpStream, Error> {
 async fn ask_for_connection(
     keeper: &mut MessageStream,
     name: &SpaceName,
-) -> Result<(TcpStream, String), Error> {
+) -> Result<(Stream, String), Error> {
     match ask(keeper, &Request::Connect, name).await? {
         (Response::Connected { token }, Some(fd)) => {
-            let stream = std::net::TcpStream::from(fd);
-            let stream = stream
-                .set_nonblocking(true)
-                .and_then(|()| TcpStream::from_std(stream))
-                .map_err(|error| Error::Keeper {
-                    name: name.clone(),
-                    reason: error.to_string(),
-                })?;
+            let stream = adopt(fd).map_err(|error| Error::Keeper {
+                name: name.clone(),
+                reason: error.to_string(),
+            })?;
             Ok((stream, token))
         }
         (response, _) => Err(unexpected(name, &response)),
     }
+}
+
+/// A connection to guestd: through the loopback to a VM, through a unix socket to a container.
+type Stream = Either<TcpStream, UnixStream>;
+
+fn adopt(fd: OwnedFd) -> std::io::Result<Stream> {
+    let domain = rustix::net::sockopt::socket_domain(&fd)?;
+    if domain == AddressFamily::UNIX {
+        let stream = std::os::unix::net::UnixStream::from(fd);
+        stream.set_nonblocking(true)?;
+        return Ok(Either::Right(UnixStream::from_std(stream)?));
+    }
+    let stream = std::net::TcpStream::from(fd);
+    stream.set_nonblocking(true)?;
+    Ok(Either::Left(TcpStream::from_std(stream)?))
 }
 
 /// Leases slots of the lane of `name`. The lease ends when the value is dropped.

@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use airlock_lane::boot::{BootConfigError, read_boot_config};
 use airlock_lane::{LANE_SERIAL, LaneDevice, OpenError};
 use airlock_model::BootConfig;
-use airlock_netlink::NetworkError;
+use airlock_netlink::{Interface, NetworkError};
 use airlock_wire::GUESTD_PORT;
 use rustix::io::Errno;
 
@@ -115,7 +115,7 @@ fn boot() -> Result<Settings, BootError> {
         .into_iter()
         .flatten()
     {
-        airlock_netlink::set_up_interface(net)?;
+        Interface::with_mac(&net.mac)?.set(net)?;
     }
     let lane = settings::open_lane(&lane_disk).map_err(BootError::Settings)?;
     Settings::of_machine(&config, listen_address(&config)?, lane).map_err(BootError::Settings)

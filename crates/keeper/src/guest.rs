@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +11,16 @@ use airlock_wire::cua::v1::{HealthRequest, HealthStatus, ShutdownMode, ShutdownR
 use airlock_wire::lane_v1::ReleaseRequest;
 use airlock_wire::lane_v1::lane_service_client::LaneServiceClient;
 use airlock_wire::{AUTHORIZATION, Fault, FaultKind};
-use tokio::net::TcpStream;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Mutex;
+use tokio_util::either::Either;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
+use tower::service_fn;
 
+use crate::protocol::short_path;
 use crate::slots::LeaseId;
 
 mod backlog;
@@ -29,34 +34,74 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Pause between attempts.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
+/// Where guestd listens, seen from the host.
+#[derive(Debug, Clone)]
+pub(crate) enum Door {
+    /// A port of the host's loopback that QEMU forwards.
+    Port(SocketAddr),
+    /// A unix socket in the Space's private folder.
+    Socket(PathBuf),
+}
+
+impl Door {
+    async fn open(&self) -> std::io::Result<Stream> {
+        match self {
+            Self::Port(address) => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                Ok(Either::Left(stream))
+            }
+            Self::Socket(path) => {
+                let (_folder, short) = short_path(path)?;
+                Ok(Either::Right(UnixStream::connect(short).await?))
+            }
+        }
+    }
+}
+
+/// A connection through a door.
+type Stream = Either<TcpStream, UnixStream>;
+
+fn into_fd(stream: Stream) -> std::io::Result<OwnedFd> {
+    Ok(match stream {
+        Either::Left(stream) => stream.into_std()?.into(),
+        Either::Right(stream) => stream.into_std()?.into(),
+    })
+}
+
 /// Where guestd listens, and how to be let in.
 #[derive(Debug, Clone)]
 pub(crate) struct Guest {
-    address: SocketAddr,
+    door: Door,
     token: String,
     bearer: MetadataValue<Ascii>,
     channel: Channel,
     /// Held by the last connection that was made, until QEMU has accepted it.
-    door: Arc<Mutex<()>>,
+    turn: Arc<Mutex<()>>,
 }
 
 impl Guest {
-    /// A line to guestd behind `address`; nothing is connected yet.
-    pub(crate) fn new(address: SocketAddr, token: String) -> Result<Self, Fault> {
+    /// A line to guestd behind `door`; nothing is connected yet.
+    pub(crate) fn new(door: Door, token: String) -> Result<Self, Fault> {
         let invalid = || Fault::new(FaultKind::Internal, "the token is not a header value");
         let bearer = format!("Bearer {token}").parse().map_err(|_| invalid())?;
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|error| Fault::new(FaultKind::Internal, error.to_string()))?;
-        let channel = endpoint
+        let connector = {
+            let door = door.clone();
+            service_fn(move |_: Uri| {
+                let door = door.clone();
+                async move { Ok::<_, std::io::Error>(TokioIo::new(door.open().await?)) }
+            })
+        };
+        // The connector knows the way; the address only fills the requests' headers.
+        let channel = Endpoint::from_static("http://guestd")
             .connect_timeout(ATTEMPT_TIMEOUT)
-            .tcp_nodelay(true)
-            .connect_lazy();
+            .connect_with_connector_lazy(connector);
         Ok(Self {
-            address,
+            door,
             token,
             bearer,
             channel,
-            door: Arc::default(),
+            turn: Arc::default(),
         })
     }
 
@@ -67,16 +112,17 @@ impl Guest {
 
     /// A fresh connection to guestd, to be handed to a client.
     pub(crate) async fn connect(&self) -> std::io::Result<OwnedFd> {
-        let door = Arc::clone(&self.door).lock_owned().await;
-        let stream = TcpStream::connect(self.address).await?;
-        let address = self.address;
+        let Door::Port(address) = self.door else {
+            return into_fd(self.door.open().await?);
+        };
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let stream = self.door.open().await?;
         // The one who asked need not wait; the next one does. It ends by itself soon.
         tokio::spawn(async move {
             backlog::accepted(address).await;
-            drop(door);
+            drop(turn);
         });
-        stream.set_nodelay(true)?;
-        Ok(stream.into_std()?.into())
+        into_fd(stream)
     }
 
     /// Completes with the first healthy answer. Never gives up; the caller has the deadline.
@@ -84,7 +130,7 @@ impl Guest {
         loop {
             let attempt = async {
                 // A connection of its own: one that hangs must not hold up the next attempt.
-                let fresh = Self::new(self.address, self.token.clone())?;
+                let fresh = Self::new(self.door.clone(), self.token.clone())?;
                 let mut client = SystemServiceClient::new(fresh.channel.clone());
                 let answer = client.health(fresh.request(HealthRequest {})).await?;
                 Ok::<_, Status>(answer.into_inner().status() == HealthStatus::Serving)

@@ -229,11 +229,10 @@ impl Prepared {
         status.machine = Some(machine.id());
         self.save(&status)?;
         reporter.send(&LaunchEvent::Booting);
-        let guest = Guest::new(machine.guest_address(), token.clone()).map_err(|fault| {
-            LaunchError::Guest {
+        let guest =
+            Guest::new(machine.door(), token.clone()).map_err(|fault| LaunchError::Guest {
                 message: fault.message,
-            }
-        })?;
+            })?;
         let answered = tokio::select! {
             () = guest.healthy() => Ok(()),
             exit = machine.wait() => Err(LaunchError::MachineEnded { exit }),

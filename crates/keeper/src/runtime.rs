@@ -3,13 +3,13 @@
 mod qemu;
 
 use std::error::Error;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use airlock_lane::LaneMemory;
 use airlock_model::{BootConfig, Kind, NetConfig, SpaceName, SpacePaths};
 
+use crate::guest::Door;
 use crate::protocol::{Launch, LaunchFailure, ProcessId};
 
 /// What a runtime needs to start a machine.
@@ -135,9 +135,9 @@ impl Machine {
     }
 
     /// Where guestd will answer.
-    pub(crate) fn guest_address(&self) -> SocketAddr {
+    pub(crate) fn door(&self) -> Door {
         match self {
-            Self::Qemu(machine) => machine.guest_address(),
+            Self::Qemu(machine) => machine.door(),
         }
     }
 

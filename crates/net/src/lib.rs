@@ -4,4 +4,5 @@
 //! [`wall`] keeps those packets off the host's own loopback.
 
 pub mod passt;
+mod tap;
 pub mod wall;

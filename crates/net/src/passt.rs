@@ -21,6 +21,7 @@ use airlock_process::{
     self as process, FindError, InheritedFds, RunAs, SpawnError, SpawnRequest, VmProcess,
 };
 
+use crate::tap;
 use crate::wall::{self, WallError};
 
 mod host;
@@ -149,6 +150,9 @@ pub enum PasstError {
     /// No sockets.
     #[error("cannot make a socket pair")]
     Socket(#[source] io::Error),
+    /// The interface cannot be used.
+    #[error("cannot use the network interface")]
+    Tap(#[source] io::Error),
     /// passt did not start.
     #[error("cannot start passt")]
     Start(#[source] SpawnError),
@@ -161,7 +165,9 @@ impl PasstError {
             Self::Find(FindError::NotInPath { .. }) => PACKAGES,
             Self::Find(FindError::OverrideMissing { .. }) => "unset or mend AIRLOCK_PASST",
             Self::NoRoute => "connect the host to a network, or use --network none",
-            Self::Socket(_) | Self::Start(_) => "see the Space's log, or use --network none",
+            Self::Socket(_) | Self::Tap(_) | Self::Start(_) => {
+                "see the Space's log, or use --network none"
+            }
         }
     }
 }
@@ -183,7 +189,19 @@ impl Drop for DataLink {
 }
 
 impl DataLink {
-    /// Waits until the network is gone: passt ended, QEMU ended, or the wall found a lie.
+    const fn new(
+        process: VmProcess,
+        guest: NetConfig,
+        wall: JoinHandle<Result<(), WallError>>,
+    ) -> Self {
+        Self {
+            process,
+            guest,
+            wall,
+        }
+    }
+
+    /// Waits until the network is gone: passt ended, the Space ended, or the wall found a lie.
     pub async fn ended(&mut self) -> Result<(), WallError> {
         match (&mut self.wall).await {
             Ok(result) => result,
@@ -193,22 +211,29 @@ impl DataLink {
     }
 }
 
-/// Starts passt and the wall. Returns the link and the socket that QEMU inherits
-/// . Call it inside the runtime, on a thread that lives as long
-/// as the network must (see [`airlock_process`]).
+/// A passt that no Space is joined to yet.
+#[derive(Debug)]
+pub struct Passt {
+    process: VmProcess,
+    ours: UnixStream,
+    /// What is to be set inside.
+    pub guest: NetConfig,
+}
+
+/// Starts passt. Call it on a thread that lives as long as the network must (see
+/// [`airlock_process`]).
 pub fn start(
     passt: &Path,
     host: &HostNetwork,
     mac: &str,
     log: Option<File>,
-) -> Result<(DataLink, OwnedFd), PasstError> {
+) -> Result<Passt, PasstError> {
     if !host.v4 && !host.v6 {
         return Err(PasstError::NoRoute);
     }
-    let (qemu_ours, qemu_theirs) = pair()?;
-    let (passt_ours, passt_theirs) = pair()?;
+    let (ours, theirs) = pair()?;
     let mut inherited = InheritedFds::new();
-    let fd = inherited.add(passt_theirs);
+    let fd = inherited.add(theirs);
     // passt started by root changes its user itself: it enters namespaces of its own first.
     let run_as = RunAs::for_passt();
     let process = process::spawn(SpawnRequest {
@@ -224,15 +249,30 @@ pub fn start(
         log,
     })
     .map_err(PasstError::Start)?;
-    let wall = tokio::spawn(wall::guard(qemu_ours, passt_ours));
-    Ok((
-        DataLink {
-            process,
-            guest: guest_config(host, mac),
-            wall,
-        },
-        qemu_theirs,
-    ))
+    Ok(Passt {
+        process,
+        ours,
+        guest: guest_config(host, mac),
+    })
+}
+
+impl Passt {
+    /// Joins a machine that sends its frames through a stream socket, as QEMU's `-netdev stream`
+    /// does. Returns the socket that it inherits. Call it inside the runtime.
+    pub fn join_socket(self) -> Result<(DataLink, OwnedFd), PasstError> {
+        let (ours, theirs) = pair()?;
+        let wall = tokio::spawn(wall::guard(ours, self.ours));
+        Ok((DataLink::new(self.process, self.guest, wall), theirs))
+    }
+
+    /// Joins a network namespace through `tap`, the descriptor of a TAP interface without packet
+    /// information. Call it inside the runtime.
+    pub fn join_tap(self, tap: OwnedFd) -> Result<DataLink, PasstError> {
+        rustix::io::ioctl_fionbio(&tap, true).map_err(|error| PasstError::Tap(error.into()))?;
+        let tap = tap::watch(tap).map_err(PasstError::Tap)?;
+        let wall = tokio::spawn(tap::guard(tap, self.ours));
+        Ok(DataLink::new(self.process, self.guest, wall))
+    }
 }
 
 /// One end for us, one to be inherited. The inherited end may block: its owner decides.

@@ -22,7 +22,7 @@ mod tests;
 /// The longest frame that QEMU sends: its buffer for one packet.
 pub const MAX_FRAME_BYTES: usize = 4096 + 65536;
 /// Bytes before each frame: its length, most significant byte first.
-const LENGTH_BYTES: usize = 4;
+pub(crate) const LENGTH_BYTES: usize = 4;
 /// Room for several of the largest frames, so that one read moves many.
 const BUFFER_BYTES: usize = 4 * (LENGTH_BYTES + MAX_FRAME_BYTES);
 

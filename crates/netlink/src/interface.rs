@@ -7,6 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use airlock_model::NetConfig;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType};
 
 use crate::socket::Netlink;
 
@@ -80,41 +82,33 @@ pub fn set_up_loopback() -> Result<(), NetworkError> {
     netlink.set_up(LOOPBACK_INDEX, None).map_err(refused)
 }
 
-/// Waits for the interface that `net` names to appear, and sets it.
-pub fn set_up_interface(net: &NetConfig) -> Result<(), NetworkError> {
-    let interface = Interface::wait_for(&net.mac)?;
-    interface.quieten_ipv6();
-    let refused = |step, source| NetworkError::Refused {
-        step,
-        interface: interface.name.clone(),
-        source,
-    };
-    let mut netlink =
-        Netlink::open().map_err(|source| refused("use the kernel's settings", source))?;
-    netlink
-        .set_up(interface.index, Some(net.mtu))
-        .map_err(|source| refused("set the state", source))?;
-    for text in &net.addresses {
-        let address = parse_address(text)?;
-        netlink
-            .add_address(interface.index, address.ip, address.prefix_bits)
-            .map_err(|source| refused("set the address", source))?;
-    }
-    for text in &net.gateways {
-        netlink
-            .add_default_route(interface.index, parse_ip(text)?)
-            .map_err(|source| refused("set the gateway", source))?;
-    }
-    Ok(())
-}
-
-struct Interface {
+/// A network interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
     name: String,
     index: u32,
 }
 
 impl Interface {
-    fn wait_for(mac: &str) -> Result<Self, NetworkError> {
+    /// The interface called `name`.
+    pub fn named(name: &str) -> Result<Self, NetworkError> {
+        let lookup = || {
+            let any = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+            rustix::net::netdevice::name_to_index(any, name)
+        };
+        let index = lookup().map_err(|errno: Errno| NetworkError::Refused {
+            step: "find the index",
+            interface: name.to_owned(),
+            source: errno.into(),
+        })?;
+        Ok(Self {
+            name: name.to_owned(),
+            index,
+        })
+    }
+
+    /// The interface with hardware address `mac`; waits for it to appear.
+    pub fn with_mac(mac: &str) -> Result<Self, NetworkError> {
         let deadline = Instant::now() + APPEAR_TIMEOUT;
         loop {
             if let Some(interface) = Self::find(mac) {
@@ -142,6 +136,33 @@ impl Interface {
         None
     }
 
+    /// Brings it up with the addresses and gateways of `net`.
+    pub fn set(&self, net: &NetConfig) -> Result<(), NetworkError> {
+        self.quieten_ipv6();
+        let refused = |step, source| NetworkError::Refused {
+            step,
+            interface: self.name.clone(),
+            source,
+        };
+        let mut netlink =
+            Netlink::open().map_err(|source| refused("use the kernel's settings", source))?;
+        netlink
+            .set_up(self.index, Some(net.mtu))
+            .map_err(|source| refused("set the state", source))?;
+        for text in &net.addresses {
+            let address = parse_address(text)?;
+            netlink
+                .add_address(self.index, address.ip, address.prefix_bits)
+                .map_err(|source| refused("set the address", source))?;
+        }
+        for text in &net.gateways {
+            netlink
+                .add_default_route(self.index, parse_ip(text)?)
+                .map_err(|source| refused("set the gateway", source))?;
+        }
+        Ok(())
+    }
+
     /// Addresses are fixed: no router may add others, and none has to be probed first.
     fn quieten_ipv6(&self) {
         let conf = Path::new("/proc/sys/net/ipv6/conf").join(&self.name);
@@ -155,6 +176,13 @@ impl Interface {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn interfaces_are_found_by_name() {
+        assert_eq!(Interface::named("lo").unwrap().index, LOOPBACK_INDEX);
+        let missing = Interface::named("none0").unwrap_err();
+        assert_eq!(missing.to_string(), "cannot find the index of none0");
+    }
 
     #[test]
     fn addresses_have_a_prefix() {

@@ -6,4 +6,4 @@
 mod interface;
 mod socket;
 
-pub use interface::{Address, NetworkError, parse_address, set_up_interface, set_up_loopback};
+pub use interface::{Address, Interface, NetworkError, parse_address, set_up_loopback};

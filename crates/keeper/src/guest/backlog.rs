@@ -57,7 +57,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::guest::Guest;
+    use crate::guest::{Door, Guest};
 
     /// A listener with as little room as QEMU's.
     fn cramped() -> TcpListener {
@@ -87,7 +87,11 @@ mod tests {
     async fn a_burst_of_connections_all_arrive() {
         const BURST: usize = 40;
         let listener = cramped();
-        let guest = Guest::new(listener.local_addr().unwrap(), "token".to_owned()).unwrap();
+        let guest = Guest::new(
+            Door::Port(listener.local_addr().unwrap()),
+            "token".to_owned(),
+        )
+        .unwrap();
         let server = std::thread::spawn(move || {
             for _ in 0..BURST {
                 // A machine that emulates a busy guest looks at its network now and then.

@@ -18,6 +18,7 @@ use airlock_qemu::qmp::Qmp;
 use airlock_qemu::{Arch, Backend, discover};
 
 use super::{Boot, LaunchError, MachineEvent};
+use crate::guest::Door;
 use crate::protocol::ProcessId;
 
 /// Hardware addresses: each Space has networks of its own, so they can all be the same.
@@ -148,8 +149,8 @@ impl QemuMachine {
         }
     }
 
-    pub(super) fn guest_address(&self) -> SocketAddr {
-        self.address
+    pub(super) fn door(&self) -> Door {
+        Door::Port(self.address)
     }
 
     pub(super) async fn event(&mut self) -> MachineEvent {
@@ -219,7 +220,8 @@ fn data_network(log_path: &Path) -> Result<(DataLink, std::os::fd::OwnedFd), Lau
         what: "open passt's log",
         source,
     })?;
-    let started = passt::start(&program, &HostNetwork::read(), DATA_MAC, Some(log));
+    let started = passt::start(&program, &HostNetwork::read(), DATA_MAC, Some(log))
+        .and_then(passt::Passt::join_socket);
     started.map_err(|error| {
         let mut reason = error.to_string();
         if let Some(source) = std::error::Error::source(&error) {

@@ -55,7 +55,9 @@ async fn no_packet_reaches_the_hosts_loopback() {
         eprintln!("skipped: the host has no network");
         return;
     };
-    let (_link, qemu_end) = passt::start(&program, &host, "52:54:00:00:00:02", None).unwrap();
+    let (_link, qemu_end) = passt::start(&program, &host, "52:54:00:00:00:02", None)
+        .and_then(passt::Passt::join_socket)
+        .unwrap();
     let mut guest = RawGuest::new(qemu_end);
 
     let open = Listener::at("outside", outside).await;

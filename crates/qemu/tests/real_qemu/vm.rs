@@ -72,7 +72,9 @@ async fn boot(network: bool) -> Option<Vm> {
     let (mut link, mut data) = (None, None);
     if network {
         let passt = passt::find().ok()?;
-        let started = passt::start(&passt, &HostNetwork::read(), DATA_MAC, None).unwrap();
+        let started = passt::start(&passt, &HostNetwork::read(), DATA_MAC, None)
+            .and_then(passt::Passt::join_socket)
+            .unwrap();
         let fd = inherited.add(started.1);
         link = Some(started.0);
         data = Some(DataNet {
