@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("airlock-wire", &[]),
     ("airlock-lane", &["airlock-digest"]),
     ("airlock-qemu", &[]),
+    ("airlock-oci", &[]),
     ("airlock-image", &["airlock-digest"]),
     (
         "airlock-keeper",
@@ -61,6 +62,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const WITHOUT_TONIC: &[&str] = &[
     "airlock-lane",
     "airlock-qemu",
+    "airlock-oci",
     "airlock-model",
     "airlock-digest",
 ];
