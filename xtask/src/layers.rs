@@ -20,12 +20,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("airlock-netlink", &[]),
     ("airlock-net", &["airlock-process"]),
     ("airlock-qemu", &["airlock-process"]),
+    ("airlock-oci", &["airlock-process", "airlock-netlink"]),
     ("airlock-image", &["airlock-digest"]),
     (
         "airlock-keeper",
         &[
             "airlock-qemu",
             "airlock-net",
+            "airlock-oci",
             "airlock-process",
             "airlock-image",
             "airlock-lane",
@@ -40,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "airlock-image",
             "airlock-qemu",
             "airlock-net",
+            "airlock-oci",
             "airlock-process",
             "airlock-wire",
         ],
@@ -76,6 +79,7 @@ const WITHOUT_TONIC: &[&str] = &[
     "airlock-net",
     "airlock-netlink",
     "airlock-qemu",
+    "airlock-oci",
     "airlock-model",
     "airlock-digest",
 ];
