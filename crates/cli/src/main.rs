@@ -18,13 +18,10 @@ use crate::exit::{CommandError, Exit};
 use crate::output::{Output, Talk};
 
 fn main() -> ExitCode {
-    // Before anything else: the keeper closes every descriptor it inherited, and must not have
-    // any of its own. Not for people, so not in the grammar.
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|arg| arg == "keeper")
-    {
-        return airlock::keeper_main();
+    // Before anything else: these processes take over what they inherit, and must have neither
+    // descriptors nor threads of their own yet. Not for people, so not in the grammar.
+    if let Some(code) = airlock::internal_main(std::env::args_os()) {
+        return code;
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -111,7 +111,7 @@ fn boot() -> Result<Settings, BootError> {
     };
     identity::write(&config, on_disk)?;
     airlock_netlink::set_up_loopback()?;
-    for net in [Some(&config.control), config.network.as_ref()]
+    for net in [config.control.as_ref(), config.network.as_ref()]
         .into_iter()
         .flatten()
     {
@@ -125,8 +125,8 @@ fn boot() -> Result<Settings, BootError> {
 fn listen_address(config: &BootConfig) -> Result<SocketAddr, BootError> {
     let first = config
         .control
-        .addresses
-        .first()
+        .as_ref()
+        .and_then(|net| net.addresses.first())
         .ok_or(BootError::NoControlAddress)?;
     Ok(SocketAddr::new(
         airlock_netlink::parse_address(first)?.ip,

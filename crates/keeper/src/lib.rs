@@ -26,9 +26,27 @@ pub mod slots;
 mod socket;
 mod state_file;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub use state_file::{StateFileError, read_state};
+
+/// Runs one of Airlock's own processes if `args`, the whole command line, ask for one: `keeper`,
+/// or the `minder` of a container.
+///
+/// Must be called first thing in `main`, before any thread is started or file opened.
+pub fn internal_main(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+    let mut args = args.into_iter().skip(1);
+    let word = args.next()?;
+    if word == "keeper" {
+        return Some(main());
+    }
+    if word == "minder" {
+        let socket = args.next()?.to_str()?.parse().ok()?;
+        return Some(airlock_oci::minder::main(socket));
+    }
+    None
+}
 
 /// The program of a keeper: reads a [`protocol::Launch`] from standard input, reports
 /// [`protocol::LaunchEvent`]s on standard output until the Space is ready, then serves it until
@@ -36,7 +54,7 @@ pub use state_file::{StateFileError, read_state};
 ///
 /// Must be called first thing in `main`, before any thread is started or file opened: it closes
 /// every descriptor that it inherited but the standard ones.
-pub fn main() -> ExitCode {
+fn main() -> ExitCode {
     descriptors::close_inherited();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use airlock_lane::LaneMemory;
-use airlock_model::{BootConfig, HomePaths, LaneGeometry, SpacePaths, SpaceState};
+use airlock_model::{BootConfig, HomePaths, LaneGeometry, Runtime, SpacePaths, SpaceState};
 use rustix::fs::FlockOperation;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::guest::Guest;
 use crate::logs;
-use crate::protocol::{Launch, LaunchEvent, LaunchFailure, ProcessId, Status};
+use crate::protocol::{Launch, LaunchEvent, LaunchFailure, MachineLaunch, ProcessId, Status};
 use crate::report::Reporter;
 use crate::runtime::{Boot, LaunchError, Machine, MachineEvent};
 use crate::server::{Server, StopWish};
@@ -190,8 +190,19 @@ impl Prepared {
                 source,
             })?,
             machine: None,
-            accel: launch.accel,
-            accel_reason: launch.accel_reason.clone(),
+            runtime: match &launch.machine {
+                MachineLaunch::Vm(_) => Runtime::Qemu,
+                MachineLaunch::Container(container) => container.runtime,
+            },
+            accel: match &launch.machine {
+                MachineLaunch::Vm(vm) => Some(vm.accel),
+                MachineLaunch::Container(_) => None,
+            },
+            accel_reason: match &launch.machine {
+                MachineLaunch::Vm(vm) => Some(vm.accel_reason.clone()),
+                MachineLaunch::Container(_) => None,
+            },
+            protection: Vec::new(),
             started_at_unix_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
             boot_ms: None,
             detail: None,
@@ -227,6 +238,7 @@ impl Prepared {
             Err(error) => return Err(self.stopped(&mut status, error)),
         };
         status.machine = Some(machine.id());
+        status.protection = machine.protection();
         self.save(&status)?;
         reporter.send(&LaunchEvent::Booting);
         let guest =

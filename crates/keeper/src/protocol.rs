@@ -7,9 +7,10 @@
 
 mod transport;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use airlock_model::{Accel, LaneGeometry, SpaceState};
+use airlock_model::{Accel, LaneGeometry, Runtime, SpaceState};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use transport::short_path;
@@ -74,10 +75,14 @@ pub struct Status {
     pub keeper: ProcessId,
     /// The machine's process, while there is one.
     pub machine: Option<ProcessId>,
-    /// What executes the machine's instructions.
-    pub accel: Accel,
+    /// What runs it.
+    pub runtime: Runtime,
+    /// What executes the instructions of a VM.
+    pub accel: Option<Accel>,
     /// Why that one.
-    pub accel_reason: String,
+    pub accel_reason: Option<String>,
+    /// What stands between the Space and the host, and what does not: a sentence each.
+    pub protection: Vec<String>,
     /// When the machine was started, nanoseconds since the Unix epoch.
     pub started_at_unix_ns: u64,
     /// From the start of the machine to guestd's first healthy answer.
@@ -101,27 +106,61 @@ pub struct ProcessId {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
     /// `AIRLOCK_HOME`, absolute.
-    pub home: std::path::PathBuf,
+    pub home: PathBuf,
     /// The Space's specification.
     pub spec: airlock_model::SpaceSpec,
     /// 32 hexadecimal digits, kept for the Space's life.
     pub machine_id: String,
-    /// The proven accelerator.
-    pub accel: Accel,
-    /// Why that one.
-    pub accel_reason: String,
-    /// Kernel of the image.
-    pub kernel: std::path::PathBuf,
-    /// Initramfs of the image.
-    pub initramfs: std::path::PathBuf,
-    /// Raw root disk of the image, where it has one.
-    pub root: Option<std::path::PathBuf>,
+    /// What to run it on.
+    pub machine: MachineLaunch,
     /// Build of the host program.
     pub build: String,
     /// Longest time from machine start to a healthy answer.
     pub boot_timeout: Duration,
     /// The Space is being created: if it does not start and nobody waits, its files go too.
     pub new: bool,
+}
+
+/// What a Space runs on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "machine", rename_all = "snake_case")]
+pub enum MachineLaunch {
+    /// A virtual machine.
+    Vm(VmLaunch),
+    /// A container.
+    Container(ContainerLaunch),
+}
+
+/// What a virtual machine needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmLaunch {
+    /// The proven accelerator.
+    pub accel: Accel,
+    /// Why that one.
+    pub accel_reason: String,
+    /// Kernel of the image.
+    pub kernel: PathBuf,
+    /// Initramfs of the image.
+    pub initramfs: PathBuf,
+    /// Raw root disk of the image, where it has one.
+    pub root: Option<PathBuf>,
+}
+
+/// What a container needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerLaunch {
+    /// The OCI runtime.
+    pub runtime: Runtime,
+    /// Its program.
+    pub program: PathBuf,
+    /// What it says of its version.
+    pub version: String,
+    /// The image's unpacked root folder.
+    pub tree: PathBuf,
+    /// The ids that own its files.
+    pub ids: airlock_oci::Ids,
+    /// Environment that the image asks for.
+    pub env: Vec<(String, String)>,
 }
 
 /// What a starting keeper reports, one JSON object a line on its standard output, until it is

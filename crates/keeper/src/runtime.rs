@@ -1,5 +1,7 @@
 //! What runs a Space. A new runtime is a new file here and a new arm in [`Machine`].
 
+mod data;
+mod oci;
 mod qemu;
 
 use std::error::Error;
@@ -7,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use airlock_lane::LaneMemory;
-use airlock_model::{BootConfig, Kind, NetConfig, SpaceName, SpacePaths};
+use airlock_model::{BootConfig, NetConfig, SpaceName, SpacePaths};
 
 use crate::guest::Door;
-use crate::protocol::{Launch, LaunchFailure, ProcessId};
+use crate::protocol::{Launch, LaunchFailure, MachineLaunch, ProcessId};
 
 /// What a runtime needs to start a machine.
 pub(crate) struct Boot<'a> {
@@ -18,7 +20,8 @@ pub(crate) struct Boot<'a> {
     pub(crate) paths: &'a SpacePaths,
     pub(crate) lane: &'a Arc<LaneMemory>,
     /// The boot configuration for the networks that the runtime made: control and data.
-    pub(crate) config: &'a dyn Fn(NetConfig, Option<NetConfig>) -> Result<BootConfig, LaunchError>,
+    pub(crate) config:
+        &'a dyn Fn(Option<NetConfig>, Option<NetConfig>) -> Result<BootConfig, LaunchError>,
 }
 
 /// Why a Space did not start.
@@ -31,8 +34,14 @@ pub(crate) enum LaunchError {
         what: &'static str,
         source: std::io::Error,
     },
-    #[error("a Space of kind {kind} cannot run here yet")]
-    Kind { kind: Kind },
+    #[error("the container did not start: {message}")]
+    Container {
+        message: String,
+        hint: String,
+        unsupported: bool,
+    },
+    #[error("no guestd to put into the container")]
+    Guestd(#[from] airlock_image::GuestdError),
     #[error("QEMU cannot be used")]
     Discover(#[source] airlock_qemu::discover::DiscoverError),
     #[error("the network \"default\" cannot be made: {reason}")]
@@ -60,10 +69,16 @@ impl LaunchError {
         match self {
             Self::AlreadyRunning { .. } => LaunchFailure::AlreadyRunning,
             Self::Host { .. } | Self::Spawn(_) => LaunchFailure::Host,
-            Self::Kind { .. } | Self::Discover(_) | Self::Network { .. } => {
-                LaunchFailure::Unsupported
+            Self::Discover(_)
+            | Self::Network { .. }
+            | Self::Guestd(_)
+            | Self::Container {
+                unsupported: true, ..
+            } => LaunchFailure::Unsupported,
+            Self::Container {
+                unsupported: false, ..
             }
-            Self::QemuStart { .. }
+            | Self::QemuStart { .. }
             | Self::Guest { .. }
             | Self::MachineEnded { .. }
             | Self::BootTimeout { .. } => LaunchFailure::Boot,
@@ -90,7 +105,11 @@ impl LaunchError {
             Self::Host { .. } | Self::Spawn(_) => {
                 vec!["`airlock doctor` says what this host has".to_owned()]
             }
-            Self::Kind { .. } => vec!["leave --kind away, or use --kind vm".to_owned()],
+            Self::Container { hint, .. } if hint.is_empty() => {
+                vec!["`airlock doctor` says what this host has".to_owned()]
+            }
+            Self::Container { hint, .. } => vec![hint.clone()],
+            Self::Guestd(error) => vec![error.hint().to_owned()],
             Self::Discover(error) => vec![error.hint()],
             Self::Network { hint, .. } => vec![hint.clone()],
             Self::QemuStart { .. } | Self::MachineEnded { .. } => {
@@ -114,16 +133,25 @@ pub(crate) enum MachineEvent {
 /// A machine that was started.
 pub(crate) enum Machine {
     Qemu(qemu::QemuMachine),
+    Container(oci::Container),
 }
 
 impl Machine {
     /// Starts the machine that `boot` describes.
     pub(crate) async fn start(boot: Boot<'_>) -> Result<Self, LaunchError> {
-        match boot.launch.spec.kind {
-            Kind::Auto | Kind::Vm => Ok(Self::Qemu(qemu::QemuMachine::start(boot).await?)),
-            Kind::Container => Err(LaunchError::Kind {
-                kind: Kind::Container,
-            }),
+        match &boot.launch.machine {
+            MachineLaunch::Vm(vm) => Ok(Self::Qemu(qemu::QemuMachine::start(&boot, vm).await?)),
+            MachineLaunch::Container(container) => Ok(Self::Container(
+                oci::Container::start(&boot, container).await?,
+            )),
+        }
+    }
+
+    /// What stands between the Space and the host.
+    pub(crate) fn protection(&self) -> Vec<String> {
+        match self {
+            Self::Qemu(machine) => machine.protection(),
+            Self::Container(container) => container.protection(),
         }
     }
 
@@ -131,6 +159,7 @@ impl Machine {
     pub(crate) fn id(&self) -> ProcessId {
         match self {
             Self::Qemu(machine) => machine.id(),
+            Self::Container(container) => container.id(),
         }
     }
 
@@ -138,6 +167,7 @@ impl Machine {
     pub(crate) fn door(&self) -> Door {
         match self {
             Self::Qemu(machine) => machine.door(),
+            Self::Container(container) => container.door(),
         }
     }
 
@@ -145,6 +175,7 @@ impl Machine {
     pub(crate) async fn event(&mut self) -> MachineEvent {
         match self {
             Self::Qemu(machine) => machine.event().await,
+            Self::Container(container) => container.event().await,
         }
     }
 
@@ -152,6 +183,7 @@ impl Machine {
     pub(crate) async fn wait(&mut self) -> String {
         match self {
             Self::Qemu(machine) => machine.wait().await,
+            Self::Container(container) => container.wait().await,
         }
     }
 
@@ -159,6 +191,7 @@ impl Machine {
     pub(crate) fn ended_well(&mut self) -> bool {
         match self {
             Self::Qemu(machine) => machine.ended_well(),
+            Self::Container(container) => container.ended_well(),
         }
     }
 
@@ -166,6 +199,7 @@ impl Machine {
     pub(crate) async fn quit(&mut self) {
         match self {
             Self::Qemu(machine) => machine.quit().await,
+            Self::Container(container) => container.quit().await,
         }
     }
 
@@ -173,6 +207,7 @@ impl Machine {
     pub(crate) async fn pull_plug(&mut self) {
         match self {
             Self::Qemu(machine) => machine.pull_plug().await,
+            Self::Container(container) => container.pull_plug().await,
         }
     }
 }

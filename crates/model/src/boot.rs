@@ -24,8 +24,8 @@ pub struct BootConfig {
     pub entropy: String,
     /// Build of the host program; guestd reports it next to its own.
     pub host_build: String,
-    /// The interface that carries the control connection.
-    pub control: NetConfig,
+    /// The interface that carries the control connection, where that needs one.
+    pub control: Option<NetConfig>,
     /// The interface that reaches the world, if the Space may.
     pub network: Option<NetConfig>,
 }
@@ -71,13 +71,13 @@ mod tests {
             now_unix_ns: 1,
             entropy: "ent-secret".into(),
             host_build: "b".into(),
-            control: NetConfig {
+            control: Some(NetConfig {
                 mac: "52:54:00:00:00:01".into(),
                 addresses: vec![],
                 gateways: vec![],
                 dns: vec![],
                 mtu: 1500,
-            },
+            }),
             network: None,
         };
         assert!(!format!("{config:?}").contains("secret"));

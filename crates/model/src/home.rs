@@ -7,7 +7,8 @@ use crate::name::{ImageName, SpaceName};
 /// The layout of `$AIRLOCK_HOME`.
 ///
 /// ```text
-/// spaces/<name>/{spec.json,state.json,lock,keeper.sock,keeper.log,console.log,overlay.qcow2}
+/// spaces/<name>/{spec.json,state.json,lock,keeper.sock,keeper.log,console.log}
+/// spaces/<name>/{overlay.qcow2 | upper/,work/,guestd.sock}
 /// images/<name>/…        finished images
 /// cache/                 downloads, accelerator verdicts, builds under way
 /// config.toml
@@ -103,8 +104,23 @@ impl SpacePaths {
         self.dir.join("console.log")
     }
 
-    /// The Space's own disk, an overlay over the image's.
+    /// The own disk of a VM Space, an overlay over the image's.
     pub fn overlay(&self) -> PathBuf {
         self.dir.join("overlay.qcow2")
+    }
+
+    /// What a container Space changed of its image's files.
+    pub fn upper(&self) -> PathBuf {
+        self.dir.join("upper")
+    }
+
+    /// A folder that overlayfs needs beside [`SpacePaths::upper`].
+    pub fn work(&self) -> PathBuf {
+        self.dir.join("work")
+    }
+
+    /// The socket on which guestd of a container Space listens.
+    pub fn guest_socket(&self) -> PathBuf {
+        self.dir.join("guestd.sock")
     }
 }

@@ -67,11 +67,19 @@ word_enum! {
 
 word_enum! {
     /// What runs a Space.
-    Runtime, "auto, qemu", {
+    Runtime, "auto, qemu, runc, crun, youki, runsc", {
         /// Airlock chooses.
         Auto = "auto",
-        /// QEMU.
+        /// QEMU, for virtual machines.
         Qemu = "qemu",
+        /// The OCI runtime of Docker and containerd.
+        Runc = "runc",
+        /// The OCI runtime of Podman, in C.
+        Crun = "crun",
+        /// An OCI runtime in Rust.
+        Youki = "youki",
+        /// gVisor: a kernel of its own in user space.
+        Runsc = "runsc",
     }
 }
 

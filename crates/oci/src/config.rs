@@ -5,6 +5,7 @@ mod check;
 use std::path::{Path, PathBuf};
 
 use oci_spec::runtime as oci;
+use serde::{Deserialize, Serialize};
 
 pub use check::{ConfigError, IdKind};
 
@@ -29,7 +30,7 @@ const CPU_PERIOD_US: u64 = 100_000;
 const TTY_GROUP: u32 = 5;
 
 /// A run of user or group ids of the Space and those on the host they stand for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdMapping {
     /// The first id as the Space sees it.
     pub inside: u32,
@@ -51,7 +52,7 @@ pub struct Mount {
 }
 
 /// What a Space may use of the host, all of its processes together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Whole CPUs' worth of time.
     pub cpus: u32,
@@ -65,7 +66,7 @@ pub struct Limits {
 }
 
 /// Whether the Space sees its own cgroup at `/sys/fs/cgroup`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CgroupMount {
     /// An empty folder. For hosts where none can be mounted.
     Hidden,

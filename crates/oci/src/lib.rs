@@ -1,8 +1,8 @@
-//! What a container Space is allowed: the configuration that any OCI runtime carries out.
+//! Container Spaces on any OCI runtime. Knows nothing of images, lanes and clients.
 //!
-//! [`build`] turns a [`ContainerConfig`] into the `config.json` of the OCI runtime specification.
-//! Values only: nothing here looks at the host, so the same input gives the same file, and what
-//! the host can do (cgroups, network namespaces, id ranges) is found out by the caller.
+//! [`ids`], [`cgroup`] and [`runtime`] find out what the host can do; [`minder`] is the process
+//! that makes namespaces and starts the runtime in them; [`build`] turns a [`ContainerConfig`]
+//! into the `config.json` of the OCI runtime specification, from values alone.
 //!
 //! The walls, from the outside in:
 //!
@@ -14,12 +14,17 @@
 //! 5. no new privileges, ever: a setuid program inside gains nothing,
 //! 6. limits for memory, CPU and processes where the host has cgroups to set them in.
 
+pub mod cgroup;
 pub mod config;
+pub mod ids;
 pub mod masks;
+pub mod minder;
+pub mod runtime;
 pub mod seccomp;
 
 pub use config::{
     CgroupMount, ConfigError, ContainerConfig, DEFAULT_OPEN_FILES, IdKind, IdMapping, Limits,
     Mount, build,
 };
+pub use ids::Ids;
 pub use seccomp::{Arch, seccomp_profile};

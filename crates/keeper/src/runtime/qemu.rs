@@ -3,12 +3,11 @@
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::ExitStatus;
 
 use airlock_model::{Accel, NetConfig, Network};
-use airlock_net::passt::{self, DataLink, HostNetwork};
+use airlock_net::passt::DataLink;
 use airlock_process::{self as process, SpawnRequest};
 use airlock_process::{InheritedFds, RunAs, VmProcess};
 use airlock_qemu::argv::{
@@ -17,13 +16,13 @@ use airlock_qemu::argv::{
 use airlock_qemu::qmp::Qmp;
 use airlock_qemu::{Arch, Backend, discover};
 
+use super::data::{self, DATA_MAC, open_log};
 use super::{Boot, LaunchError, MachineEvent};
 use crate::guest::Door;
-use crate::protocol::ProcessId;
+use crate::protocol::{ProcessId, VmLaunch};
 
-/// Hardware addresses: each Space has networks of its own, so they can all be the same.
+/// Hardware address: each Space has a network of its own, so they can all be the same.
 const CONTROL_MAC: &str = "52:54:00:61:6c:01";
-const DATA_MAC: &str = "52:54:00:61:6c:02";
 /// How much of QEMU's log an error shows.
 const LOG_TAIL_BYTES: usize = 2000;
 
@@ -34,12 +33,13 @@ pub(crate) struct QemuMachine {
     // Dropping it ends passt.
     data: Option<DataLink>,
     address: SocketAddr,
+    accel: Accel,
     exit: Option<ExitStatus>,
 }
 
 impl QemuMachine {
     /// Starts QEMU and waits until it answers and its forwarded port is known.
-    pub(super) async fn start(boot: Boot<'_>) -> Result<Self, LaunchError> {
+    pub(super) async fn start(boot: &Boot<'_>, vm: &VmLaunch) -> Result<Self, LaunchError> {
         let host = |what: &'static str| move |source| LaunchError::Host { what, source };
         let arch = Arch::host().unwrap_or(Arch::X86_64);
         let qemu = discover::find_qemu(arch)
@@ -52,7 +52,8 @@ impl QemuMachine {
         let (data, data_fd) = match launch.spec.network {
             Network::None => (None, None),
             Network::Default => {
-                let (link, fd) = data_network(&log_path)?;
+                let passt = data::start(&log_path)?;
+                let (link, fd) = passt.join_socket().map_err(data::failed)?;
                 (Some(link), Some(fds.add(fd)))
             }
         };
@@ -63,7 +64,7 @@ impl QemuMachine {
             dns: Vec::new(),
             mtu: CONTROL_MTU,
         };
-        let config = (boot.config)(control, data.as_ref().map(|link| link.guest.clone()))?;
+        let config = (boot.config)(Some(control), data.as_ref().map(|link| link.guest.clone()))?;
         airlock_lane::boot::write_boot_config(boot.lane, &config).map_err(|error| {
             LaunchError::Host {
                 what: "write the boot configuration",
@@ -78,7 +79,7 @@ impl QemuMachine {
             .map_err(host("share the lane"))?;
         let console = open_log(&boot.paths.console_log()).map_err(host("open the console log"))?;
         let (qmp_ours, qmp_theirs) = process::socket_pair().map_err(host("make a socket pair"))?;
-        let root = match &launch.root {
+        let root = match &vm.root {
             None => None,
             Some(base) => {
                 let base = File::open(base).map_err(host("open the image's disk"))?;
@@ -93,11 +94,11 @@ impl QemuMachine {
                 })
             }
         };
-        let kernel = File::open(&launch.kernel).map_err(host("open the kernel"))?;
-        let initramfs = File::open(&launch.initramfs).map_err(host("open the initramfs"))?;
-        let vm = VmConfig {
+        let kernel = File::open(&vm.kernel).map_err(host("open the kernel"))?;
+        let initramfs = File::open(&vm.initramfs).map_err(host("open the initramfs"))?;
+        let config = VmConfig {
             arch,
-            accel: backend(launch.accel),
+            accel: backend(vm.accel),
             cpus: launch.spec.cpus,
             memory_mb: launch.spec.memory_mb,
             kernel: Source::Fd(fds.add(kernel)),
@@ -118,7 +119,7 @@ impl QemuMachine {
         };
         let process = process::spawn(SpawnRequest {
             binary: qemu.path,
-            argv: argv::build(&vm),
+            argv: argv::build(&config),
             inherited: fds,
             run_as: RunAs::for_vm(),
             log: Some(open_log(&log_path).map_err(host("open QEMU's log"))?),
@@ -138,8 +139,33 @@ impl QemuMachine {
             qmp,
             data,
             address,
+            accel: vm.accel,
             exit: None,
         })
+    }
+
+    pub(super) fn protection(&self) -> Vec<String> {
+        let wall = match self.accel {
+            Accel::Kvm | Accel::Hvf => {
+                format!(
+                    "the processor's virtualisation ({}) and QEMU's devices",
+                    self.accel
+                )
+            }
+            // https://www.qemu.org/docs/master/system/security.html: "non-virtualization use case".
+            Accel::Auto | Accel::Tcg => "QEMU's software emulation, which QEMU itself does not \
+                                         call a security boundary"
+                .to_owned(),
+        };
+        let user = match RunAs::for_vm() {
+            Some(RunAs { uid, .. }) => format!("QEMU runs as uid {uid} in its own sandbox"),
+            None => "QEMU runs as you, in its own sandbox".to_owned(),
+        };
+        vec![
+            format!("a kernel of its own behind {wall}"),
+            user,
+            "memory, CPUs and disk are the machine's own and end where they end".to_owned(),
+        ]
     }
 
     pub(super) fn id(&self) -> ProcessId {
@@ -211,29 +237,6 @@ fn ended(status: std::io::Result<ExitStatus>, exit: &mut Option<ExitStatus>) -> 
     }
 }
 
-fn data_network(log_path: &Path) -> Result<(DataLink, std::os::fd::OwnedFd), LaunchError> {
-    let program = passt::find().map_err(|error| LaunchError::Network {
-        reason: error.to_string(),
-        hint: error.hint().to_owned(),
-    })?;
-    let log = open_log(log_path).map_err(|source| LaunchError::Host {
-        what: "open passt's log",
-        source,
-    })?;
-    let started = passt::start(&program, &HostNetwork::read(), DATA_MAC, Some(log))
-        .and_then(passt::Passt::join_socket);
-    started.map_err(|error| {
-        let mut reason = error.to_string();
-        if let Some(source) = std::error::Error::source(&error) {
-            reason = format!("{reason}: {source}");
-        }
-        LaunchError::Network {
-            reason,
-            hint: error.hint().to_owned(),
-        }
-    })
-}
-
 fn backend(accel: Accel) -> Backend {
     match accel {
         Accel::Kvm => Backend::Kvm,
@@ -241,15 +244,6 @@ fn backend(accel: Accel) -> Backend {
         // The engine resolves `auto`; what reaches this and is neither runs everywhere.
         Accel::Auto | Accel::Tcg => Backend::Tcg,
     }
-}
-
-/// A log of the Space's, emptied at each start and readable by its owner alone.
-fn open_log(path: &Path) -> std::io::Result<File> {
-    File::options()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(path)
 }
 
 fn tail(path: &Path) -> String {

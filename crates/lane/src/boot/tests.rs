@@ -15,13 +15,13 @@ fn config() -> BootConfig {
         now_unix_ns: 1,
         entropy: "f".repeat(64),
         host_build: "b1".into(),
-        control: NetConfig {
+        control: Some(NetConfig {
             mac: "52:54:00:00:00:01".into(),
             addresses: vec!["10.0.2.15/24".into()],
             gateways: vec![],
             dns: vec![],
             mtu: 1500,
-        },
+        }),
         network: None,
     }
 }

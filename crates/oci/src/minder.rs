@@ -1,0 +1,171 @@
+//! The process between the keeper and a container.
+//!
+//! It makes the namespaces in which an OCI runtime works for one Space, so that nothing of the
+//! Space outlives it and nothing of it shows on the host:
+//!
+//! ```text
+//! keeper
+//!   └ minder            dies with the keeper; in Spaces of ordinary users, root of a user namespace
+//!       └ minder (1)    first process of a pid namespace; own mounts and network
+//!           ├ runc run  ends at once
+//!           └ guestd    first process of the container's own namespaces
+//! ```
+//!
+//! When the second one is killed, the kernel ends every process of the Space, whatever that does:
+//! the Space cannot reach a process outside its pid namespace. Overlay, sysfs, configuration and
+//! the runtime's state live in a private mount namespace and end with it.
+
+mod init;
+mod mounts;
+mod network;
+mod plan;
+mod start;
+mod sys;
+
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+use rustix::io::FdFlags;
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+use rustix::thread::UnshareFlags;
+
+pub use plan::{Event, Fds, Mapped, Plan};
+
+use plan::{receive, send};
+use sys::Forked;
+
+/// Why there is no container.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MinderError {
+    #[error("cannot {what}")]
+    Host {
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the host does not let Airlock {what}")]
+    Forbidden {
+        what: &'static str,
+        hint: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot set the network")]
+    Network(#[from] airlock_netlink::NetworkError),
+    #[error("the container cannot be described")]
+    Config(#[from] crate::ConfigError),
+    #[error("{runtime} did not start the container: {log}")]
+    Runtime { runtime: String, log: String },
+}
+
+impl MinderError {
+    pub(crate) fn host(what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Host { what, source }
+    }
+
+    fn event(&self) -> Event {
+        let mut message = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            message.push_str(": ");
+            message.push_str(&error.to_string());
+            source = error.source();
+        }
+        let (unsupported, hint) = match self {
+            Self::Host { .. } | Self::Network(_) | Self::Config(_) => (false, ""),
+            Self::Forbidden { hint, .. } => (true, *hint),
+            Self::Runtime { .. } => (true, "`airlock doctor` says which runtimes work here"),
+        };
+        Event::Failed {
+            unsupported,
+            message,
+            hint: hint.to_owned(),
+        }
+    }
+}
+
+/// The program of a minder: takes the number of the socket on which it gets a [`Plan`] and reports
+/// [`Event`]s. Returns when the container has ended, with 0 if it ended as it wanted to.
+///
+/// Must be called first thing in `main`, before any thread is started.
+pub fn main(socket: RawFd) -> ExitCode {
+    let socket = UnixStream::from(sys::inherited(socket));
+    if rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC).is_err() {
+        return ExitCode::FAILURE;
+    }
+    match run(&socket) {
+        Ok(code) => code,
+        Err(error) => {
+            // If nobody listens, nobody waits.
+            let _ = send(&socket, &error.event(), None);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(socket: &UnixStream) -> Result<ExitCode, MinderError> {
+    let host = MinderError::host;
+    let plan: Plan = receive(socket).map_err(host("read the plan"))?;
+    if plan.ids.needs_user_namespace() {
+        become_root_of_a_user_namespace(socket)?;
+    }
+    let all = UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWNET;
+    sys::unshare(all).map_err(|source| MinderError::Forbidden {
+        what: "make namespaces",
+        hint: "a container inside a container needs its host's permission; --kind vm needs none",
+        source,
+    })?;
+    let (ours, theirs) = UnixStream::pair().map_err(host("make a socket pair"))?;
+    match sys::fork().map_err(host("start a process"))? {
+        Forked::Child => {
+            drop(ours);
+            // The parent may be gone already, and its death signal missed: it says that it is not.
+            init::die_with_parent(&theirs).map_err(host("follow the parent"))?;
+            Ok(init::run(socket, &plan))
+        }
+        Forked::Parent(child) => {
+            drop(theirs);
+            let pid = child.as_raw_nonzero().get().cast_unsigned();
+            send(socket, &Event::Forked { pid }, None).map_err(host("report"))?;
+            init::reassure_child(&ours).map_err(host("start a process"))?;
+            Ok(wait_for(child))
+        }
+    }
+}
+
+/// Enters a user namespace, waits for its ids, and becomes root of it.
+fn become_root_of_a_user_namespace(socket: &UnixStream) -> Result<(), MinderError> {
+    let host = MinderError::host;
+    let keeper = rustix::process::getppid();
+    sys::unshare(UnshareFlags::NEWUSER).map_err(|source| MinderError::Forbidden {
+        what: "make a user namespace",
+        hint: "see sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces and \
+               kernel.apparmor_restrict_unprivileged_userns; --kind vm needs none",
+        source,
+    })?;
+    send(socket, &Event::WantsIds, None).map_err(host("report"))?;
+    let Mapped {} = receive(socket).map_err(host("get ids"))?;
+    let (uid, gid) = (rustix::process::Uid::ROOT, rustix::process::Gid::ROOT);
+    rustix::thread::set_thread_res_gid(gid, gid, gid)
+        .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, uid))
+        .map_err(|errno| host("become root of the user namespace")(errno.into()))?;
+    // The kernel forgets it when ids change.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|errno| host("follow the parent")(errno.into()))?;
+    if rustix::process::getppid() != keeper {
+        return Err(host("follow the parent")(io::ErrorKind::BrokenPipe.into()));
+    }
+    Ok(())
+}
+
+fn wait_for(child: Pid) -> ExitCode {
+    loop {
+        match waitpid(Some(child), WaitOptions::empty()) {
+            Ok(Some((_, status))) if status.exit_status() == Some(0) => return ExitCode::SUCCESS,
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(_) => return ExitCode::FAILURE,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Starting the container with the OCI runtime.
+
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use fs_err as fs;
+use rustix::process::Pid;
+
+use super::MinderError;
+use super::mounts::Stage;
+use super::plan::Plan;
+use super::sys;
+use crate::{ContainerConfig, build};
+
+/// The container's only name in the runtime's private state.
+const ID: &str = "space";
+/// The first descriptor that a runtime can pass on.
+const FIRST_PASSED: RawFd = 3;
+/// guestd's own program among the descriptors passed on.
+const GUESTD: RawFd = 5;
+/// This process's descriptors are moved from here on, so that the places below are free.
+const OUT_OF_THE_WAY: RawFd = 64;
+/// How much of the runtime's log an error shows.
+const LOG_TAIL_BYTES: usize = 600;
+
+/// Starts the container; returns its first process.
+pub(super) fn start(plan: &Plan, stage: &Stage) -> Result<Pid, MinderError> {
+    let host = MinderError::host;
+    let config = build(&config(plan, stage))?;
+    let file = stage.bundle().join("config.json");
+    config.save(&file).map_err(|error| {
+        host("write the container's configuration")(std::io::Error::other(error))
+    })?;
+    // Placed in this order: lane, listener, guestd, as guestd expects them.
+    let fds = [plan.fds.lane, plan.fds.listener, plan.fds.guestd].map(out_of_the_way);
+    let console = out_of_the_way(plan.fds.console).map_err(host("share descriptors"))?;
+    let mut passed = Vec::new();
+    for (number, fd) in (FIRST_PASSED..).zip(fds) {
+        let fd = fd.map_err(host("share descriptors"))?;
+        passed.push(sys::place(&fd, number).map_err(host("share descriptors"))?);
+    }
+    let twin = console.try_clone().map_err(host("share descriptors"))?;
+    let status = Command::new(&plan.runtime)
+        .arg("--root")
+        .arg(stage.state())
+        .arg("--log")
+        .arg(stage.log())
+        .args(["--log-format", "json", "run", "--detach", "--preserve-fds"])
+        .arg(passed.len().to_string())
+        .arg("--pid-file")
+        .arg(stage.pid_file())
+        .arg("--bundle")
+        .arg(stage.bundle())
+        .arg(ID)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::from(console))
+        .stderr(Stdio::from(twin))
+        .status()
+        .map_err(host("run the OCI runtime"))?;
+    drop(passed);
+    let pid = fs::read_to_string(stage.pid_file())
+        .ok()
+        .and_then(|text| Pid::from_raw(text.trim().parse().ok()?));
+    match pid {
+        Some(pid) if status.success() => Ok(pid),
+        Some(_) | None => Err(MinderError::Runtime {
+            runtime: plan.runtime.display().to_string(),
+            log: log_tail(stage),
+        }),
+    }
+}
+
+/// Takes over an inherited descriptor, under a high number and for this process alone.
+fn out_of_the_way(number: RawFd) -> std::io::Result<OwnedFd> {
+    let fd = sys::inherited(number);
+    Ok(rustix::io::fcntl_dupfd_cloexec(&fd, OUT_OF_THE_WAY)?)
+}
+
+fn config(plan: &Plan, stage: &Stage) -> ContainerConfig {
+    ContainerConfig {
+        hostname: plan.hostname.clone(),
+        // From memory: no file of the host is in the Space, and none that it could write to.
+        args: vec![format!("/proc/self/fd/{GUESTD}"), "container".to_owned()],
+        env: plan.env.clone(),
+        rootfs: stage.root(),
+        uid_map: plan.ids.inner(),
+        gid_map: plan.ids.inner(),
+        // The runtime is in it, as is everything here.
+        netns: Some(PathBuf::from("/proc/self/ns/net")),
+        sysfs: Some(stage.sysfs()),
+        cgroup: plan.cgroup.clone(),
+        cgroup_mount: plan.cgroup_mount,
+        mounts: Vec::new(),
+        host_cpus: plan.host_cpus,
+        open_files: plan.open_files,
+    }
+}
+
+/// The messages of the runtime's log, one JSON object a line.
+fn log_tail(stage: &Stage) -> String {
+    let text = fs::read_to_string(stage.log()).unwrap_or_default();
+    let messages: Vec<String> = text
+        .lines()
+        .filter_map(|line| {
+            let entry: serde_json::Value = serde_json::from_str(line).ok()?;
+            Some(entry.get("msg")?.as_str()?.trim().to_owned())
+        })
+        .collect();
+    let joined = messages.join("; ");
+    if joined.is_empty() {
+        return "it gave no reason".to_owned();
+    }
+    let from = joined.len().saturating_sub(LOG_TAIL_BYTES);
+    let from = (from..joined.len())
+        .find(|at| joined.is_char_boundary(*at))
+        .unwrap_or_default();
+    joined[from..].to_owned()
+}
