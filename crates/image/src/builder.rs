@@ -1,6 +1,5 @@
 //! From parts to a published image.
 
-use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +18,9 @@ use crate::manifest::{self, FORMAT, Manifest, Piece, RootPiece};
 use crate::part::{Freshness, Kind, Part, unix_now};
 use crate::progress::Phase;
 use crate::rootfs;
+use crate::tree;
+
+pub(crate) mod root;
 
 /// Digits of a file's digest that stand in its name.
 const NAME_DIGITS: usize = 16;
@@ -67,21 +69,17 @@ impl Recipe {
             && !newer_kernel
             && match self {
                 Self::Tiny => manifest.root.is_none(),
-                Self::Linux => current_root(manifest).is_some(),
+                Self::Linux => manifest.root.as_ref().is_some_and(|root| self.made(root)),
             }
     }
-}
 
-fn current_root(manifest: &Manifest) -> Option<&RootPiece> {
-    manifest
-        .root
-        .as_ref()
-        .filter(|root| root.recipe == rootfs::RECIPE)
-}
-
-/// Whether a file of an image's folder is a root file system, of now or of before.
-pub(crate) fn is_root(file: &OsStr) -> bool {
-    file.as_encoded_bytes().starts_with(b"root-")
+    /// Whether this recipe of today made the root file system.
+    pub(crate) fn made(self, root: &RootPiece) -> bool {
+        match self {
+            Self::Tiny => false,
+            Self::Linux => root.recipe == rootfs::RECIPE,
+        }
+    }
 }
 
 /// One build to do.
@@ -110,7 +108,12 @@ pub(crate) fn build(request: &Request<'_>) -> Result<Manifest, BuildError> {
     let kernel = Kernel::obtain(&job, request.freshness)?;
     let root = match request.recipe {
         Recipe::Tiny => None,
-        Recipe::Linux => Some(root(&job, request.freshness, before.as_ref())?),
+        Recipe::Linux => Some(root::obtain(
+            &job,
+            &dir,
+            request.freshness,
+            before.as_ref(),
+        )?),
     };
     let busybox = match request.recipe {
         Recipe::Tiny => Some(Busybox::obtain(&job, request.freshness)?),
@@ -150,43 +153,22 @@ pub(crate) fn build(request: &Request<'_>) -> Result<Manifest, BuildError> {
         staged.install(&dir)?;
     }
     manifest.publish(&dir)?;
+    if manifest.root.is_some() {
+        // The manifest names the root now.
+        remove_if_there(&dir.join(root::FILE_NAME))?;
+    }
     remove_leftovers(&dir, &manifest, before.as_ref());
     Ok(manifest)
 }
 
-/// The root file system: the image's own where it is current, else a new one to install.
-fn root(
-    job: &Job<'_>,
-    freshness: Freshness,
-    before: Option<&Manifest>,
-) -> Result<(RootPiece, Option<Staged>), BuildError> {
-    match (before.and_then(current_root), freshness) {
-        (Some(root), Freshness::Cached) => Ok((root.clone(), None)),
-        (Some(_), Freshness::Newest) | (None, _) => {
-            let made = rootfs::build(job)?;
-            job.report(Phase::Publishing, None, "root file system");
-            let staged = stage(job, "root", &made.file)?;
-            let piece = staged.piece.clone();
-            Ok((
-                RootPiece {
-                    piece,
-                    recipe: rootfs::RECIPE,
-                    suite: made.suite,
-                },
-                Some(staged),
-            ))
-        }
-    }
-}
-
 /// A file of the new image, synced but still in the build folder.
-struct Staged {
+pub(crate) struct Staged {
     file: PathBuf,
-    piece: Piece,
+    pub(crate) piece: Piece,
 }
 
 /// Syncs and measures a file; its name will tell its content.
-fn stage(job: &Job<'_>, kind: &str, file: &Path) -> Result<Staged, BuildError> {
+pub(crate) fn stage(job: &Job<'_>, kind: &str, file: &Path) -> Result<Staged, BuildError> {
     let bytes = fs::metadata(file)?.len();
     let sha256 = manifest::sha256_of_file(file, &mut |_| job.check_cancelled())?.to_string();
     let extension = if kind == "root" { ".ext4" } else { "" };
@@ -204,7 +186,7 @@ fn stage(job: &Job<'_>, kind: &str, file: &Path) -> Result<Staged, BuildError> {
 
 impl Staged {
     /// Moves the file into the image's folder, where nothing refers to it until the manifest does.
-    fn install(self, dir: &Path) -> io::Result<()> {
+    pub(crate) fn install(self, dir: &Path) -> io::Result<()> {
         let target = dir.join(&self.piece.file);
         // The same content may be there already, and a running Space may have it open.
         if fs::metadata(&target).map_or(true, |meta| meta.len() != self.piece.bytes) {
@@ -214,10 +196,18 @@ impl Staged {
     }
 }
 
+/// Removes a file; one that is not there is fine.
+pub(crate) fn remove_if_there(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Removes kernels and initramfs files of builds before the last one.
 ///
 /// The last one's stay, for a Space that is being started from them right now; old root file
-/// systems stay for the Spaces that were made from them.
+/// systems and trees stay for the Spaces that were made from them.
 fn remove_leftovers(dir: &Path, now: &Manifest, before: Option<&Manifest>) {
     let keep: Vec<&str> = [Some(now), before]
         .into_iter()
@@ -231,8 +221,13 @@ fn remove_leftovers(dir: &Path, now: &Manifest, before: Option<&Manifest>) {
     };
     for entry in entries.flatten() {
         let file = entry.file_name();
-        if !is_root(&file) && !keep.iter().any(|name| **name == *file) {
+        let is_kept =
+            root::is_root(&file) || tree::is_ours(&file) || keep.iter().any(|name| **name == *file);
+        if !is_kept {
             let _ = fs::remove_file(entry.path());
         }
+    }
+    if let Err(error) = tree::sweep(dir) {
+        tracing::warn!(dir = %dir.display(), %error, "a leftover of a tree stays behind");
     }
 }

@@ -10,6 +10,7 @@ use crate::error::BuildError;
 use crate::job::Job;
 use crate::part::{Freshness, Kind, Origin, Part};
 use crate::progress::Phase;
+use crate::tree::small::Parts;
 
 const PACKAGE: &str = "busybox-static";
 const PROGRAM_FILE: &str = "busybox";
@@ -26,6 +27,19 @@ impl Busybox {
     pub(crate) fn obtain(job: &Job<'_>, freshness: Freshness) -> Result<Self, BuildError> {
         let part = Part::obtain(job, Kind::Busybox, freshness, &|folder| fetch(job, folder))?;
         Ok(Self { part })
+    }
+
+    /// The cached busybox, if there is one.
+    pub(crate) fn cached(cache: &Path) -> Option<Self> {
+        Part::newest(cache, Kind::Busybox).map(|part| Self { part })
+    }
+
+    /// All that a small system is made from.
+    pub(crate) fn parts(&self) -> Result<Parts, BuildError> {
+        Ok(Parts {
+            busybox: self.program()?,
+            applets: self.applets()?,
+        })
     }
 
     /// The program's bytes.

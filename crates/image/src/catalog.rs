@@ -5,6 +5,7 @@
 //! name and are never rewritten: a Space whose disk is an overlay over `root-<digest>.ext4` keeps
 //! that very file when the image is built anew.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,10 @@ use crate::job::log_path;
 use crate::manifest::{self, Manifest};
 use crate::part::Freshness;
 use crate::progress::{Phase, Progress};
+use crate::tree::{self, TreeError};
 use crate::workdir::{FileLock, sweep};
+
+mod trees;
 
 #[cfg(test)]
 mod tests;
@@ -264,12 +268,7 @@ impl Catalog {
             });
         }
         let freed = disk_bytes(&dir);
-        // The manifest goes first: from here on there is no image, whatever happens.
-        match fs::remove_file(dir.join(manifest::FILE_NAME)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => fs::remove_dir_all(&dir),
-        }
-        .map_err(ImageError::Io)?;
+        remove_image(&dir).map_err(ImageError::Io)?;
         Ok(freed)
     }
 
@@ -284,14 +283,27 @@ impl Catalog {
         let Some(_lock) = FileLock::try_take(&self.lock_path(name)).map_err(ImageError::Io)? else {
             return Ok(0);
         };
-        let Some(manifest) = Manifest::read(&dir).map_err(ImageError::Io)? else {
+        let manifest = Manifest::read(&dir).map_err(ImageError::Io)?;
+        let current = Recipe::of(name)
+            .map(|recipe| builder::root::current(&dir, recipe, manifest.as_ref()))
+            .transpose()
+            .map_err(ImageError::Io)?
+            .flatten();
+        if manifest.is_none() && current.is_none() {
             return Ok(0);
+        }
+        let current = current.map(|root| root.piece.file);
+        let is_named = |file: &OsStr| {
+            let in_manifest = manifest
+                .iter()
+                .flat_map(Manifest::pieces)
+                .any(|piece| *piece.file == *file);
+            in_manifest || current.as_ref().is_some_and(|name| **name == *file)
         };
         let mut freed = 0;
         for entry in fs::read_dir(&dir).map_err(ImageError::Io)?.flatten() {
             let file = entry.file_name();
-            let is_old_root =
-                builder::is_root(&file) && manifest.pieces().all(|piece| *piece.file != *file);
+            let is_old_root = builder::root::is_root(&file) && !is_named(&file);
             if is_old_root && !is_used(&entry.path()) {
                 freed += entry.metadata().map_or(0, |meta| meta.blocks() * 512);
                 fs::remove_file(entry.path()).map_err(ImageError::Io)?;
@@ -340,6 +352,23 @@ fn build_failed(home: &HomePaths, name: &ImageName, source: BuildError) -> Image
     }
 }
 
+fn tree_failed(name: &ImageName, source: TreeError) -> ImageError {
+    let name = name.clone();
+    match source {
+        TreeError::Cancelled => ImageError::Cancelled { name },
+        TreeError::BadPath { .. }
+        | TreeError::NotBelowFolder { .. }
+        | TreeError::BadHardLink { .. }
+        | TreeError::TooManyFiles { .. }
+        | TreeError::Digest { .. }
+        | TreeError::Unsupported { .. }
+        | TreeError::Archive { .. }
+        | TreeError::Ext4 { .. }
+        | TreeError::Write { .. }
+        | TreeError::Io(_) => ImageError::Tree { name, source },
+    }
+}
+
 fn image_of(name: &ImageName, dir: &Path, manifest: &Manifest) -> Image {
     let root = manifest.root.as_ref().map(|root| &root.piece);
     Image {
@@ -363,14 +392,33 @@ fn private_folder(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// What the files of a folder take on the disk; a root file system is mostly holes.
+/// Removes an image's folder.
+fn remove_image(dir: &Path) -> io::Result<()> {
+    // The descriptions go first: from here on there is no image, whatever happens.
+    for file in [manifest::FILE_NAME, builder::root::FILE_NAME] {
+        builder::remove_if_there(&dir.join(file))?;
+    }
+    for tree in tree::all(dir)? {
+        tree::forget(&tree)?;
+    }
+    tree::sweep(dir)?;
+    fs::remove_dir_all(dir)
+}
+
+/// What an image's folder takes on the disk; a root file system is mostly holes.
 fn disk_bytes(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else {
         return 0;
     };
     entries
         .flatten()
-        .filter_map(|entry| entry.metadata().ok())
-        .map(|meta| meta.blocks() * 512)
+        .filter_map(|entry| Some((entry.metadata().ok()?, entry.path())))
+        .map(|(meta, path)| {
+            if meta.is_dir() {
+                tree::disk_bytes(&path)
+            } else {
+                meta.blocks() * 512
+            }
+        })
         .sum()
 }

@@ -8,6 +8,7 @@ use airlock_model::{ImageName, SpaceName};
 use crate::command::CommandError;
 use crate::guestd_bin::GuestdError;
 use crate::host::MissingTools;
+use crate::tree::TreeError;
 
 /// Why an image cannot be had or removed.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +85,20 @@ pub enum ImageError {
         /// What went wrong.
         source: BuildError,
     },
+    /// The root file system cannot be made a folder.
+    #[error("cannot unpack the image {name}")]
+    Tree {
+        /// The image.
+        name: ImageName,
+        /// What went wrong.
+        source: TreeError,
+    },
+    /// The image lives in its initramfs and nobody knows how that was made.
+    #[error("the image {name} has no root file system that could be unpacked")]
+    NoRoot {
+        /// The image.
+        name: ImageName,
+    },
     /// The catalog's own files cannot be read or written.
     #[error("cannot use the image folder")]
     Io(#[source] io::Error),
@@ -107,6 +122,7 @@ impl ImageError {
     pub fn is_disk_full(&self) -> bool {
         match self {
             Self::Build { source, .. } => source.is_disk_full(),
+            Self::Tree { source, .. } => source.is_disk_full(),
             Self::Io(source) => source.kind() == io::ErrorKind::StorageFull,
             Self::Unknown { .. }
             | Self::NotBuilt { .. }
@@ -115,6 +131,7 @@ impl ImageError {
             | Self::Busy { .. }
             | Self::MissingTools { .. }
             | Self::Guestd { .. }
+            | Self::NoRoot { .. }
             | Self::Cancelled { .. } => false,
         }
     }
@@ -136,13 +153,15 @@ impl ImageError {
             Self::MissingTools { source, .. } => Some(source.hint()),
             Self::Guestd { source, .. } => Some(source.hint().into()),
             Self::Build { source, .. } => source.hint(),
+            Self::Tree { source, .. } => source.hint(),
+            Self::NoRoot { .. } => Some("use it for VM Spaces: --kind vm".into()),
             Self::Io(_) if self.is_disk_full() => Some(DISK_FULL_HINT.into()),
             Self::Io(_) | Self::Unknown { .. } | Self::Cancelled { .. } => None,
         }
     }
 }
 
-const DISK_FULL_HINT: &str = "make room on the disk that holds the Airlock folder, \
+pub(crate) const DISK_FULL_HINT: &str = "make room on the disk that holds the Airlock folder, \
                               or set AIRLOCK_HOME to one with room";
 
 /// Why a build failed.

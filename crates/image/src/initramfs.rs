@@ -25,7 +25,8 @@ pub const LOAD_ORDER: &str = "/lib/modules/load-order";
 /// Where `tiny` has its busybox.
 pub const BUSYBOX: &str = "/bin/busybox";
 
-const FOLDERS: [(&str, u32); 12] = [
+/// The folders of every initramfs.
+pub(crate) const FOLDERS: [(&str, u32); 12] = [
     ("dev", 0o755),
     ("etc", 0o755),
     ("home", 0o755),
@@ -88,27 +89,69 @@ fn add_small_system<W: Write>(
     busybox: &[u8],
     applets: &[String],
 ) -> io::Result<()> {
-    for (path, text) in [
-        ("etc/passwd", PASSWD),
-        ("etc/group", GROUP),
-        ("etc/hosts", HOSTS),
-        ("etc/profile", PROFILE),
-        ("etc/shells", SHELLS),
-        ("etc/os-release", OS_RELEASE),
-    ] {
-        archive.file(path, 0o644, text.as_bytes())?;
-    }
-    archive.folder("var/tmp", 0o1777)?;
-    archive.link("var/run", "../run")?;
-    archive.folder("usr/local/bin", 0o755)?;
-    archive.file(BUSYBOX.trim_start_matches('/'), 0o755, busybox)?;
-    for applet in applets {
-        // guestd is the first process here; busybox's own would only get in its way.
-        if !["busybox", "init", "linuxrc"].contains(&applet.as_str()) && !applet.contains('/') {
-            archive.link(&format!("bin/{applet}"), "busybox")?;
+    for item in small_system(busybox, applets) {
+        match item {
+            Item::Folder { path, mode } => archive.folder(path, mode)?,
+            Item::File {
+                path,
+                mode,
+                content,
+            } => archive.file(path, mode, content)?,
+            Item::Link { path, target } => archive.link(&path, target)?,
         }
     }
-    archive.link("sbin", "bin")?;
-    archive.link("usr/bin", "../bin")?;
-    archive.link("usr/sbin", "../bin")
+    Ok(())
+}
+
+/// One file of the small system; all belong to root.
+pub(crate) enum Item<'a> {
+    /// A folder.
+    Folder { path: &'static str, mode: u32 },
+    /// A regular file.
+    File {
+        path: &'static str,
+        mode: u32,
+        content: &'a [u8],
+    },
+    /// A symbolic link.
+    Link { path: String, target: &'static str },
+}
+
+/// What `tiny` consists of besides [`FOLDERS`], guestd and kernel modules; the same for a Space
+/// that boots it and for one that is a container.
+pub(crate) fn small_system<'a>(busybox: &'a [u8], applets: &[String]) -> Vec<Item<'a>> {
+    let text = |path, text: &'static str| Item::File {
+        path,
+        mode: 0o644,
+        content: text.as_bytes(),
+    };
+    let folder = |path, mode| Item::Folder { path, mode };
+    let link = |path: String, target| Item::Link { path, target };
+    let mut items = vec![
+        text("etc/passwd", PASSWD),
+        text("etc/group", GROUP),
+        text("etc/hosts", HOSTS),
+        text("etc/profile", PROFILE),
+        text("etc/shells", SHELLS),
+        text("etc/os-release", OS_RELEASE),
+        folder("var/tmp", 0o1777),
+        link("var/run".into(), "../run"),
+        folder("usr/local/bin", 0o755),
+        Item::File {
+            path: BUSYBOX.trim_start_matches('/'),
+            mode: 0o755,
+            content: busybox,
+        },
+    ];
+    // guestd is the first process; busybox's own would only get in its way.
+    let is_wanted =
+        |applet: &str| !["busybox", "init", "linuxrc"].contains(&applet) && !applet.contains('/');
+    let wanted = applets.iter().filter(|applet| is_wanted(applet));
+    items.extend(wanted.map(|applet| link(format!("bin/{applet}"), "busybox")));
+    items.extend([
+        link("sbin".into(), "bin"),
+        link("usr/bin".into(), "../bin"),
+        link("usr/sbin".into(), "../bin"),
+    ]);
+    items
 }

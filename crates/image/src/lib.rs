@@ -26,6 +26,7 @@ mod part;
 mod progress;
 mod rootfs;
 mod sources;
+mod tree;
 mod vmlinux;
 mod workdir;
 
@@ -37,3 +38,4 @@ pub use host::{Arch, MissingTools, PackageNeed, Purpose, install_plan};
 pub use initramfs::{BUSYBOX, LOAD_ORDER};
 pub use part::Freshness;
 pub use progress::{Phase, Progress};
+pub use tree::{MAP_IDS, Owners, Tree, TreeError};

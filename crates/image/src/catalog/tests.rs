@@ -12,13 +12,13 @@ const HELPER_PHASE: &str = "AIRLOCK_IMAGE_TEST_PHASE";
 
 /// A folder whose cache already has a (tiny, fake) kernel and busybox, so that the real build code
 /// runs without a network.
-struct Fixture {
-    home: HomePaths,
+pub(super) struct Fixture {
+    pub(super) home: HomePaths,
     _folder: tempfile::TempDir,
 }
 
 impl Fixture {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let home = HomePaths::new(folder.path().join("home"));
         add_kernel(&home, "6.1-1", 1);
@@ -35,7 +35,7 @@ impl Fixture {
         }
     }
 
-    fn catalog(&self, guestd: u8) -> Catalog {
+    pub(super) fn catalog(&self, guestd: u8) -> Catalog {
         catalog(&self.home, guestd)
     }
 }
@@ -49,7 +49,13 @@ fn add_kernel(home: &HomePaths, version: &str, created: u64) {
     add_part(home, "kernel", version, created, &files);
 }
 
-fn add_part(home: &HomePaths, kind: &str, version: &str, created: u64, files: &[(&str, &str)]) {
+pub(super) fn add_part(
+    home: &HomePaths,
+    kind: &str,
+    version: &str,
+    created: u64,
+    files: &[(&str, &str)],
+) {
     let dir = home.cache().join(format!("{kind}-{version}"));
     for (path, text) in files {
         let file = dir.join(path);
@@ -79,22 +85,22 @@ fn static_program(folder: &Path, mark: u8) -> PathBuf {
     path
 }
 
-fn catalog(home: &HomePaths, guestd: u8) -> Catalog {
+pub(super) fn catalog(home: &HomePaths, guestd: u8) -> Catalog {
     let program = static_program(home.root(), guestd);
     Catalog::new(home).with_guestd(guestd_bin::from_file(program).unwrap())
 }
 
-fn name(text: &str) -> ImageName {
+pub(super) fn name(text: &str) -> ImageName {
     ImageName::new(text).unwrap()
 }
 
-fn quiet(_: Progress) {}
+pub(super) fn quiet(_: Progress) {}
 
-fn ensure(catalog: &Catalog, image: &str) -> Result<Image, ImageError> {
+pub(super) fn ensure(catalog: &Catalog, image: &str) -> Result<Image, ImageError> {
     catalog.ensure(&name(image), &quiet, &CancellationToken::new())
 }
 
-fn build_folders(home: &HomePaths) -> Vec<PathBuf> {
+pub(super) fn build_folders(home: &HomePaths) -> Vec<PathBuf> {
     std::fs::read_dir(home.cache())
         .unwrap()
         .map(|entry| entry.unwrap().path())
