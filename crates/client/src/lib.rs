@@ -34,7 +34,7 @@ mod space;
 pub mod transfer;
 
 pub use airlock_engine::doctor::{DoctorReport, Finding, Verdict};
-pub use airlock_engine::{BUILD, ErrorKind, Event, SpaceInfo, image, keeper_main};
+pub use airlock_engine::{BUILD, ErrorKind, Event, SpaceInfo, image, internal_main};
 pub use airlock_model::{
     Accel, HomePaths, ImageName, Kind, NameError, Network, Route, Runtime, SpaceName, SpaceSpec,
     SpaceState,

@@ -37,8 +37,8 @@ impl Engine {
             });
         }
         self.kill_leftovers(name).await?;
-        let image = self.image(&record.spec, events, cancel).await?;
-        self.launch(&record, &image, false, events, cancel).await?;
+        let base = self.base(&record, events, cancel).await?;
+        self.launch(&record, &base, false, events, cancel).await?;
         self.info(name)
     }
 

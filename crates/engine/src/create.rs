@@ -5,10 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use airlock_image::Image;
-use airlock_keeper::protocol::Launch;
+use airlock_image::{Catalog, Image, ImageError, OnProgress, Owners, Tree};
+use airlock_keeper::protocol::{ContainerLaunch, Launch, MachineLaunch, VmLaunch};
 use airlock_model::size::GIB;
 use airlock_model::{Kind, SpaceSpec};
+use airlock_oci::Ids;
 use airlock_process::RunAs;
 use airlock_qemu::accel::{self, KERNEL_MARKER, PROBE_DEADLINE, ProbeContext};
 use airlock_qemu::{Arch, discover, overlay};
@@ -39,60 +40,107 @@ impl Engine {
         if self.home.space(&name).dir().exists() {
             return Err(EngineError::Exists { name });
         }
-        let image = self.image(&spec, events, cancel).await?;
-        let record = Record {
+        let decision = self.decide(&spec, cancel).await?;
+        if let Some(reason) = &decision.reason {
+            events(Event::Note(format!("{}: {reason}", decision.kind)));
+        }
+        let spec = SpaceSpec {
+            kind: decision.kind,
+            runtime: decision.runtime,
+            ..spec
+        };
+        let mut record = Record {
             spec,
+            kind_reason: decision.reason,
+            tree: None,
             machine_id: machine_id()?,
             created_at_unix_ns: now_unix_ns(),
         };
-        let made = self.make_files(&record, &image).await?;
+        let base = self.base(&record, events, cancel).await?;
+        if let Base::Tree(tree) = &base {
+            record.tree = Some(tree.path.clone());
+        }
+        let made = self.make_files(&record, &base).await?;
         if cancel.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
         made.publish(&self.home.space(&name), &name)?;
-        if let Err(error) = self.launch(&record, &image, true, events, cancel).await {
+        if let Err(error) = self.launch(&record, &base, true, events, cancel).await {
             self.remove_files(&name)?;
             return Err(error);
         }
         self.info(&name)
     }
 
-    /// The image of `spec`, built if need be.
-    pub(crate) async fn image(
+    /// What the Space of `record` is based on, built or unpacked if need be.
+    pub(crate) async fn base(
         &self,
-        spec: &SpaceSpec,
+        record: &Record,
         events: EventSink<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Image, EngineError> {
+    ) -> Result<Base, EngineError> {
+        let name = record.spec.image.clone();
+        match record.spec.kind {
+            Kind::Auto | Kind::Vm => {
+                let build = move |catalog: Catalog, report: &OnProgress<'_>, cancel: &_| {
+                    catalog.ensure(&name, report, cancel)
+                };
+                Ok(Base::Image(self.blocking(build, events, cancel).await?))
+            }
+            Kind::Container => {
+                let owners = match Ids::choose().file_base() {
+                    Some(base) => Owners::Shifted {
+                        uid_base: base,
+                        gid_base: base,
+                    },
+                    None => Owners::Caller,
+                };
+                let unpack = move |catalog: Catalog, report: &OnProgress<'_>, cancel: &_| {
+                    catalog.ensure_tree(&name, owners, report, cancel)
+                };
+                Ok(Base::Tree(self.blocking(unpack, events, cancel).await?))
+            }
+        }
+    }
+
+    /// Does blocking work of minutes on the catalog; its progress goes to `events`.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Catalog, &OnProgress<'_>, &CancellationToken) -> Result<T, ImageError>
+        + Send
+        + 'static,
+        events: EventSink<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<T, EngineError> {
         let catalog = self.catalog();
-        let name = spec.image.clone();
         let cancel = cancel.clone();
-        // Building is blocking work of minutes; its progress comes back over a channel because
-        // the sink may not outlive this call.
+        // Progress comes back over a channel because the sink may not outlive this call.
         let (progress_out, mut progress_in) = tokio::sync::mpsc::unbounded_channel();
-        let build = tokio::task::spawn_blocking(move || {
+        let working = tokio::task::spawn_blocking(move || {
             let report = move |progress| {
                 // Nobody listens any more only when the caller is gone.
                 let _ = progress_out.send(progress);
             };
-            catalog.ensure(&name, &report, &cancel)
+            work(catalog, &report, &cancel)
         });
         while let Some(progress) = progress_in.recv().await {
             events(Event::Image(progress));
         }
-        let joined = build
+        let joined = working
             .await
             .map_err(|error| EngineError::KeeperStart(std::io::Error::other(error)))?;
         Ok(joined?)
     }
 
-    async fn make_files(&self, record: &Record, image: &Image) -> Result<Unfinished, EngineError> {
+    async fn make_files(&self, record: &Record, base: &Base) -> Result<Unfinished, EngineError> {
         let unfinished = Unfinished::new(&self.home.spaces())?;
         let dir = unfinished.dir.path();
         record
             .write(&dir.join("spec.json"))
             .map_err(EngineError::file("write", dir.join("spec.json")))?;
-        if let Some(root) = &image.root {
+        if let Base::Image(image) = base
+            && let Some(root) = &image.root
+        {
             let base = dir.join("base.ext4");
             fs_err::hard_link(root, &base).map_err(EngineError::file("link", &base))?;
             let least_gb = image.root_bytes.div_ceil(GIB);
@@ -114,11 +162,37 @@ impl Engine {
     pub(crate) async fn launch(
         &self,
         record: &Record,
-        image: &Image,
+        base: &Base,
         new: bool,
         events: EventSink<'_>,
         cancel: &CancellationToken,
     ) -> Result<(), EngineError> {
+        let paths = self.home.space(&record.spec.name);
+        let machine = match base {
+            Base::Image(image) => {
+                MachineLaunch::Vm(self.vm_launch(record, image, events, cancel).await?)
+            }
+            Base::Tree(tree) => MachineLaunch::Container(container_launch(record, tree)?),
+        };
+        let launch = Launch {
+            home: self.home.root().to_owned(),
+            spec: record.spec.clone(),
+            machine_id: record.machine_id.clone(),
+            machine,
+            build: crate::BUILD.to_owned(),
+            boot_timeout: boot_timeout(),
+            new,
+        };
+        crate::launch::launch(&launch, &paths, events, cancel).await
+    }
+
+    async fn vm_launch(
+        &self,
+        record: &Record,
+        image: &Image,
+        events: EventSink<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<VmLaunch, EngineError> {
         let qemu = discover::find_qemu(host_arch()).await?;
         let context = ProbeContext {
             qemu: &qemu,
@@ -138,22 +212,35 @@ impl Engine {
             resolved.accel, resolved.reason
         )));
         let paths = self.home.space(&record.spec.name);
-        let root = image.root.as_ref().map(|_| base_disk(&paths));
-        let launch = Launch {
-            home: self.home.root().to_owned(),
-            spec: record.spec.clone(),
-            machine_id: record.machine_id.clone(),
+        Ok(VmLaunch {
             accel: resolved.accel.into(),
             accel_reason: resolved.reason,
             kernel: image.kernel.clone(),
             initramfs: image.initramfs.clone(),
-            root,
-            build: crate::BUILD.to_owned(),
-            boot_timeout: boot_timeout(),
-            new,
-        };
-        crate::launch::launch(&launch, &paths, events, cancel).await
+            root: image.root.as_ref().map(|_| base_disk(&paths)),
+        })
     }
+}
+
+/// What a Space is based on.
+pub(crate) enum Base {
+    /// A kernel, an initramfs and perhaps a root disk.
+    Image(Image),
+    /// A root folder.
+    Tree(Tree),
+}
+
+fn container_launch(record: &Record, tree: &Tree) -> Result<ContainerLaunch, EngineError> {
+    let runtime = airlock_oci::runtime::find(record.spec.runtime)?;
+    Ok(ContainerLaunch {
+        runtime: runtime.name,
+        program: runtime.path,
+        version: runtime.version,
+        // The one it was made from: what the Space changed makes sense above that alone.
+        tree: record.tree.clone().unwrap_or_else(|| tree.path.clone()),
+        ids: Ids::choose(),
+        env: tree.env.clone(),
+    })
 }
 
 /// A Space's folder under a name that no Space can have; removed unless it is published.
@@ -214,9 +301,6 @@ impl Unfinished {
 }
 
 fn check(spec: &SpaceSpec) -> Result<(), EngineError> {
-    if spec.kind == Kind::Container {
-        return Err(EngineError::Kind { kind: spec.kind });
-    }
     let range = |flag, found, least: u64, most: u64| {
         if (least..=most).contains(&found) {
             return Ok(());

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use airlock_image::ImageError;
-use airlock_model::{Kind, SpaceName, SpaceState};
+use airlock_model::{SpaceName, SpaceState};
 
 /// What a caller can act on; each has an exit code of its own in the CLI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -89,12 +89,20 @@ pub enum EngineError {
         /// What is wrong.
         reason: String,
     },
-    /// A Space of this kind cannot be made here.
-    #[error("Spaces of kind {kind} are not supported yet")]
-    Kind {
-        /// The kind.
-        kind: Kind,
+    /// Two wishes exclude each other.
+    #[error("{first} does not go with {second}")]
+    Conflict {
+        /// One flag with its value.
+        first: String,
+        /// The other.
+        second: String,
     },
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
+    /// No OCI runtime can be used.
+    #[error("no container can be made")]
+    Runtime(#[from] airlock_oci::runtime::RuntimeError),
     /// A number of the specification is out of range.
     #[error("{flag} {found} is out of range: {allowed}")]
     OutOfRange {
@@ -200,9 +208,10 @@ impl EngineError {
             | Self::KeeperSilent { .. }
             | Self::DoesNotEnd { .. }
             | Self::Refused { .. } => ErrorKind::Failure,
-            Self::OutOfRange { .. } => ErrorKind::Usage,
+            Self::OutOfRange { .. } | Self::Conflict { .. } => ErrorKind::Usage,
+            Self::Config(error) => error.kind(),
             Self::NoHome
-            | Self::Kind { .. }
+            | Self::Runtime(_)
             | Self::Qemu(_)
             | Self::Accel(_)
             | Self::NoKeeperProgram => ErrorKind::Unsupported,
@@ -245,7 +254,9 @@ impl EngineError {
             }
             Self::NotRunning { name, .. } => vec![format!("start it: airlock spaces start {name}")],
             Self::Damaged { .. } => vec!["delete the Space: `airlock spaces delete` works".into()],
-            Self::Kind { .. } => vec!["leave --kind away, or use --kind vm".into()],
+            Self::Conflict { first, second } => vec![format!("leave {first} or {second} away")],
+            Self::Config(error) => vec![error.hint()],
+            Self::Runtime(error) => vec![error.hint()],
             Self::Image(error) => error.hint().into_iter().collect(),
             Self::Qemu(error) => vec![error.hint()],
             Self::Accel(error) => vec![error.hint().to_owned()],

@@ -3,11 +3,13 @@
 //! A library on purpose: no daemon has to run. All state is files; each running Space has one
 //! owner, its keeper, and everything here works when any of the others died at any moment.
 
+pub mod config;
 mod control;
 mod create;
 pub mod doctor;
 mod error;
 mod home;
+mod kind;
 mod launch;
 mod list;
 mod names;
@@ -19,7 +21,7 @@ use airlock_image::Catalog;
 use airlock_model::{HomePaths, SpaceName};
 
 pub use airlock_image as image;
-pub use airlock_keeper::main as keeper_main;
+pub use airlock_keeper::internal_main;
 pub use airlock_keeper::protocol;
 pub use error::{EngineError, ErrorKind};
 pub use list::SpaceInfo;

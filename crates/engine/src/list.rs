@@ -19,12 +19,16 @@ pub struct SpaceInfo {
     pub image: ImageName,
     /// What it is.
     pub kind: Kind,
+    /// Why it is that, where Airlock chose.
+    pub kind_reason: Option<String>,
     /// What runs it.
     pub runtime: Runtime,
     /// What executes its instructions, once that was decided.
     pub accel: Option<Accel>,
     /// Why that one.
     pub accel_reason: Option<String>,
+    /// What stands between it and the host, and what does not, at its last start.
+    pub protection: Vec<String>,
     /// Virtual CPUs.
     pub cpus: u32,
     /// Memory in MiB.
@@ -99,16 +103,25 @@ impl Engine {
             name: spec.name,
             state,
             image: spec.image,
-            // Only VMs exist so far, and only QEMU runs them.
+            // Spaces of older versions have no decided kind; all of them are VMs.
             kind: match spec.kind {
                 Kind::Auto | Kind::Vm => Kind::Vm,
                 Kind::Container => Kind::Container,
             },
-            runtime: match spec.runtime {
-                Runtime::Auto | Runtime::Qemu => Runtime::Qemu,
+            kind_reason: record.kind_reason,
+            runtime: match (spec.runtime, status.as_ref()) {
+                (Runtime::Auto, Some(status)) => status.runtime,
+                (Runtime::Auto, None) => Runtime::Qemu,
+                (runtime, _) => runtime,
             },
-            accel: status.as_ref().map(|status| status.accel),
-            accel_reason: status.as_ref().map(|status| status.accel_reason.clone()),
+            accel: status.as_ref().and_then(|status| status.accel),
+            accel_reason: status
+                .as_ref()
+                .and_then(|status| status.accel_reason.clone()),
+            protection: status
+                .as_ref()
+                .map(|status| status.protection.clone())
+                .unwrap_or_default(),
             cpus: spec.cpus,
             memory_mb: spec.memory_mb,
             disk_gb: spec.disk_gb,
@@ -118,7 +131,7 @@ impl Engine {
             pid,
             boot_ms: status.as_ref().and_then(|status| status.boot_ms),
             detail,
-            disk_used_bytes: disk_used(&paths.overlay()),
+            disk_used_bytes: disk_used(&paths.overlay()) + tree_used(&paths.upper()),
             build: status.map(|status| status.build),
         })
     }
@@ -157,9 +170,11 @@ fn damaged(name: SpaceName, error: &EngineError) -> SpaceInfo {
         state: SpaceState::Crashed,
         image: spec.image,
         kind: Kind::Vm,
+        kind_reason: None,
         runtime: Runtime::Qemu,
         accel: None,
         accel_reason: None,
+        protection: Vec::new(),
         cpus: 0,
         memory_mb: 0,
         disk_gb: 0,
@@ -180,6 +195,26 @@ fn disk_used(path: &std::path::Path) -> u64 {
     fs_err::metadata(path)
         .map(|metadata| metadata.blocks() * 512)
         .unwrap_or_default()
+}
+
+/// Bytes that the files below `folder` take, as far as the caller may look.
+fn tree_used(folder: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let mut bytes = 0;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
+            // Not followed: the Space makes these links.
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
+            bytes += metadata.blocks() * 512;
+            if metadata.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    bytes
 }
 
 fn rfc3339(unix_ns: u64) -> String {
@@ -203,6 +238,8 @@ mod tests {
         fs_err::create_dir(paths.dir()).unwrap();
         let record = Record {
             spec: SpaceSpec::new(name.clone(), ImageName::new("tiny").unwrap()),
+            kind_reason: None,
+            tree: None,
             machine_id: "0".repeat(32),
             created_at_unix_ns: 1,
         };

@@ -1,6 +1,7 @@
 //! `spec.json`: what a Space is, for its whole life.
 
 use std::io;
+use std::path::PathBuf;
 
 use airlock_model::{HomePaths, SpaceName, SpacePaths, SpaceSpec};
 use serde::{Deserialize, Serialize};
@@ -10,8 +11,14 @@ use crate::EngineError;
 /// The content of `spec.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// What was asked for.
+    /// What was asked for, with its kind and runtime decided.
     pub(crate) spec: SpaceSpec,
+    /// Why it is of that kind.
+    #[serde(default)]
+    pub(crate) kind_reason: Option<String>,
+    /// The image's unpacked root folder, on which all that a container Space changed is based.
+    #[serde(default)]
+    pub(crate) tree: Option<PathBuf>,
     /// 32 hexadecimal digits.
     pub(crate) machine_id: String,
     /// When it was made, nanoseconds since the Unix epoch.

@@ -229,6 +229,14 @@ async fn demand(backend: Backend, context: &ProbeContext<'_>) -> Result<Resolved
     }
 }
 
+/// What this host lacks for hardware virtualisation, if that can be told without a proof.
+pub fn lacking() -> Option<&'static str> {
+    match NATIVE {
+        Backend::Kvm if !Path::new("/dev/kvm").exists() => Some("there is no /dev/kvm"),
+        Backend::Kvm | Backend::Hvf | Backend::Tcg => None,
+    }
+}
+
 /// What this host lacks before a proof makes sense.
 fn missing(backend: Backend, qemu: &Qemu) -> Option<&'static str> {
     let native = match backend {

@@ -77,7 +77,10 @@ fn details(space: &SpaceInfo) -> String {
         line("because", detail);
     }
     line("image", &space.image);
-    line("kind", &space.kind);
+    match &space.kind_reason {
+        Some(reason) => line("kind", &format!("{} ({reason})", space.kind)),
+        None => line("kind", &space.kind),
+    }
     line("runtime", &space.runtime);
     if let Some(accel) = space.accel {
         match &space.accel_reason {
@@ -95,6 +98,9 @@ fn details(space: &SpaceInfo) -> String {
     }
     if let Some(boot_ms) = space.boot_ms {
         line("boot", &format!("{boot_ms} ms"));
+    }
+    for fact in &space.protection {
+        line("protection", fact);
     }
     if let Some(pid) = space.pid {
         line("keeper", &format!("pid {pid}"));

@@ -1,6 +1,6 @@
 //! `airlock spaces create`.
 
-use airlock::{Kind, SpaceSpec};
+use airlock::SpaceSpec;
 
 use crate::args::CreateArgs;
 use crate::commands::spaces::narrator;
@@ -46,12 +46,5 @@ fn supported(args: &CreateArgs) -> Result<(), CommandError> {
         return Err(CommandError::new(Exit::Unsupported, message)
             .hint("leave --on away, or use --on local"));
     }
-    match args.kind {
-        Kind::Auto | Kind::Vm => Ok(()),
-        Kind::Container => Err(CommandError::new(
-            Exit::Unsupported,
-            "container Spaces are not supported yet, only virtual machines",
-        )
-        .hint("leave --kind away, or use --kind vm")),
-    }
+    Ok(())
 }
