@@ -101,8 +101,8 @@ pub struct ContainerConfig {
     pub mounts: Vec<Mount>,
     /// How many CPUs the host has, each with files to hide.
     pub host_cpus: u32,
-    /// The hard limit of open files: [`DEFAULT_OPEN_FILES`], or less where the caller itself may
-    /// not have as many and is not root.
+    /// The hard limit of open files: [`DEFAULT_OPEN_FILES`], or the caller's own where that is
+    /// lower. To raise it takes `CAP_SYS_RESOURCE`, which root may lack too (in a container).
     pub open_files: u64,
 }
 

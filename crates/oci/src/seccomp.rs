@@ -38,7 +38,7 @@ const ENOSYS: u32 = 38;
 const CLONE_NAMESPACES: u64 = 0x7E00_0000 | 0x0002_0000;
 
 /// The socket families of a Space: `AF_UNIX`, `AF_INET`, `AF_INET6`, `AF_NETLINK`, `AF_PACKET`
-/// (which needs a capability, and says so itself); address_families(7).
+/// (which needs a capability, and says so itself); `address_families(7)`.
 pub const FAMILIES: &[u64] = &[1, 2, 10, 16, 17];
 
 /// The execution domains of a Space: Linux, 32-bit Linux, each also with the version of Linux
