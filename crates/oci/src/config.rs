@@ -62,6 +62,11 @@ pub struct Limits {
     /// Whether the host counts swap (`memory.memsw.limit_in_bytes`, `memory.swap.max`). Where it
     /// does, the Space gets none; where it does not, a limit would keep the Space from starting.
     pub can_limit_swap: bool,
+    /// Whether the host lets devices be limited. v1 always does. On v2 the rules are a program in
+    /// the kernel, which takes root, and for `crun` also `CAP_SYS_RESOURCE` (it raises its limit
+    /// of locked memory first). They are the second wall against a device node that came with
+    /// an image; the first is that whoever mounts the Space's root does so with `nodev`.
+    pub can_limit_devices: bool,
 }
 
 /// Whether the Space sees its own cgroup at `/sys/fs/cgroup`.
@@ -361,8 +366,6 @@ fn sysctls(gid_map: &[IdMapping]) -> std::collections::HashMap<String, String> {
 }
 
 fn resources(limits: &Limits) -> oci::LinuxResources {
-    let mut nothing = oci::LinuxDeviceCgroup::default();
-    nothing.set_allow(false).set_access(Some("rwm".to_owned()));
     let bytes = i64::try_from(limits.memory_bytes).unwrap_or(i64::MAX);
     let mut memory = oci::LinuxMemory::default();
     memory.set_limit(Some(bytes));
@@ -376,9 +379,13 @@ fn resources(limits: &Limits) -> oci::LinuxResources {
     let mut pids = oci::LinuxPids::default();
     pids.set_limit(limits.pids);
     let mut resources = oci::LinuxResources::default();
-    resources
+    if limits.can_limit_devices {
+        let mut nothing = oci::LinuxDeviceCgroup::default();
+        nothing.set_allow(false).set_access(Some("rwm".to_owned()));
         // The runtime adds the harmless ones (null, zero, random, terminals) back.
-        .set_devices(Some(vec![nothing]))
+        resources.set_devices(Some(vec![nothing]));
+    }
+    resources
         .set_memory(Some(memory))
         .set_cpu(Some(cpu))
         .set_pids(Some(pids));

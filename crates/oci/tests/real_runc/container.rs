@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +16,11 @@ pub(crate) const IDS: u32 = 65_536;
 
 const BUSYBOX: &str = "/bin/busybox";
 const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The runtime under test; another one that takes the same command line may be named.
+fn runtime() -> String {
+    std::env::var("AIRLOCK_TEST_RUNTIME").unwrap_or_else(|_| "runc".to_owned())
+}
 
 /// What the kernel has to say is in the output; what a test wants to know it prints.
 pub(crate) fn text(output: &Output) -> String {
@@ -32,18 +38,39 @@ fn success(output: &Output) -> String {
 pub(crate) struct Container {
     folder: tempfile::TempDir,
     id: String,
+    /// Who calls the runtime, if not this process's own user.
+    user: Option<u32>,
 }
 
 impl Container {
     /// A root with busybox in it, owned by the mapped ids; `None`, with a printed reason, where
     /// this host cannot run it.
     pub(crate) fn new(name: &str) -> Option<Self> {
-        if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        if own_id() != 0 {
             eprintln!("skipped: the id map of these tests needs root");
             return None;
         }
-        if Command::new("runc").arg("--version").output().is_err() {
-            eprintln!("skipped: runc is not installed");
+        Self::owned_by(name, FIRST_ID, None)
+    }
+
+    /// The same for a user who is not root, and that user's id: this one, or one nobody has.
+    pub(crate) fn of_ordinary_user(name: &str) -> Option<(Self, u32)> {
+        let user = match own_id() {
+            0 => FIRST_ID - 1,
+            own => own,
+        };
+        let mut namespace = Command::new("unshare");
+        namespace.args(["--user", "true"]).uid(user).gid(user);
+        if !namespace.status().is_ok_and(|status| status.success()) {
+            eprintln!("skipped: an ordinary user may not make a user namespace here");
+            return None;
+        }
+        Some((Self::owned_by(name, user, Some(user))?, user))
+    }
+
+    fn owned_by(name: &str, owner: u32, user: Option<u32>) -> Option<Self> {
+        if Command::new(runtime()).arg("--version").output().is_err() {
+            eprintln!("skipped: {} is not installed", runtime());
             return None;
         }
         if !Path::new(BUSYBOX).exists() {
@@ -59,8 +86,15 @@ impl Container {
         let container = Self {
             id: format!("airlock-oci-{name}-{}", std::process::id()),
             folder,
+            user,
         };
         container.fill_root();
+        let given = match user {
+            // The runtime writes its state beside the root.
+            Some(_) => container.folder.path().to_owned(),
+            None => container.root(),
+        };
+        give(&given, owner);
         Some(container)
     }
 
@@ -77,7 +111,6 @@ impl Container {
                 symlink("busybox", bin.join(applet)).unwrap();
             }
         }
-        give(&self.root());
     }
 
     pub(crate) fn root(&self) -> PathBuf {
@@ -114,8 +147,13 @@ impl Container {
     }
 
     fn runc(&self) -> Command {
-        let mut runc = Command::new("runc");
+        let mut runc = Command::new(runtime());
         runc.arg("--root").arg(self.beside("state"));
+        if let Some(user) = self.user {
+            runc.uid(user)
+                .gid(user)
+                .env("XDG_RUNTIME_DIR", self.folder.path());
+        }
         runc
     }
 
@@ -195,17 +233,20 @@ impl Drop for Container {
     }
 }
 
-/// Hands a tree to the Space's root.
-fn give(path: &Path) {
-    let owner = Some(FIRST_ID);
+fn own_id() -> u32 {
+    fs::metadata("/proc/self").unwrap().uid()
+}
+
+/// Hands a tree to its owner.
+fn give(path: &Path, owner: u32) {
     if path.is_symlink() {
-        lchown(path, owner, owner).unwrap();
+        lchown(path, Some(owner), Some(owner)).unwrap();
         return;
     }
-    chown(path, owner, owner).unwrap();
+    chown(path, Some(owner), Some(owner)).unwrap();
     if path.is_dir() {
         for entry in fs::read_dir(path).unwrap() {
-            give(&entry.unwrap().path());
+            give(&entry.unwrap().path(), owner);
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Limits, read back from the host's cgroups and met by the Space.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use airlock_oci::{CgroupMount, ContainerConfig, Limits};
 
-use crate::container::{Container, text};
+use crate::container::{Container, FIRST_ID, text};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -77,6 +79,7 @@ impl Group {
             memory_bytes: MEMORY_BYTES,
             pids: 16,
             can_limit_swap: !self.is_v2 && swap.exists(),
+            can_limit_devices: true,
         }
     }
 
@@ -150,5 +153,30 @@ fn a_space_that_takes_too_much_is_held_back() {
     // 128 + SIGKILL.
     assert!(said.contains("memory 137"), "{said}");
     assert!(said.contains("can't fork"), "{said}");
+    assert!(!said.contains("SUCCEEDED"), "{said}");
+}
+
+/// An image could bring a device node, and the Space's root is made by the host's.
+#[test]
+fn a_node_of_the_hosts_disk_in_the_root_opens_nothing() {
+    let (Some(container), Some(group)) = (Container::new("device"), Group::new("device")) else {
+        return;
+    };
+    let device = fs::metadata(container.root()).unwrap().dev();
+    let (major, minor) = ((device >> 8) & 0xFFF, device & 0xFF);
+    let node = container.root().join("disk");
+    let made = Command::new("mknod")
+        .arg(&node)
+        .args(["b", &major.to_string(), &minor.to_string()])
+        .status();
+    if major == 0 || fs::File::open(&node).is_err() {
+        eprintln!("skipped: the folder for temporary files is on no disk that opens, {made:?}");
+        return;
+    }
+    fs::set_permissions(&node, fs::Permissions::from_mode(0o666)).unwrap();
+    chown(&node, Some(FIRST_ID), Some(FIRST_ID)).unwrap();
+    let script = "head -c 1 /disk >/dev/null && echo SUCCEEDED; echo tried";
+    let said = text(&container.run(&group.config(&container, script)));
+    assert!(said.contains("Operation not permitted"), "{said}");
     assert!(!said.contains("SUCCEEDED"), "{said}");
 }

@@ -65,6 +65,8 @@ int main(void)
     CLONE_FLAG("NEWUSER", 0x10000000L);
     CLONE_FLAG("NEWPID", 0x20000000L);
     CLONE_FLAG("NEWNET", 0x40000000L);
+    CLONE_FLAG("NEWUSER-and-NEWNS", 0x10020000L);
+    CLONE_FLAG("all", 0x7E020000L);
     CLONE_FLAG("plain", 0L);
     attempt("clone3", "any", SYS_clone3, 0, 0, 0);
 
