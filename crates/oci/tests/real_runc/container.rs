@@ -1,4 +1,7 @@
 //! A container made for one test and gone with it.
+//!
+//! Its input is never the host's `/dev/null`: `crun` 1.8 gives the files that are its standard
+//! streams to the Space's root, for good.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
@@ -173,7 +176,7 @@ impl Container {
             .args(["run", "--bundle"])
             .arg(self.folder.path())
             .arg(&self.id)
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .output()
             .unwrap()
     }
@@ -193,16 +196,17 @@ impl Container {
     /// Starts it and leaves it running.
     pub(crate) fn start(&self, config: &ContainerConfig) {
         self.write(&build(config).unwrap());
-        let status = self
+        let mut child = self
             .runc()
             .args(["run", "--detach", "--bundle"])
             .arg(self.folder.path())
             .arg(&self.id)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
+            .stdin(Stdio::piped())
+            .stdout(fs::File::create(self.beside("out")).unwrap())
+            .stderr(fs::File::create(self.beside("err")).unwrap())
+            .spawn()
             .unwrap();
+        let status = child.wait().unwrap();
         assert!(status.success(), "{status}");
     }
 
