@@ -75,6 +75,8 @@ pub enum CgroupMount {
     /// An empty folder. For hosts where none can be mounted.
     Hidden,
     /// Read-only, so that programs find their limits; the cgroup namespace shows nothing above.
+    /// v2 is one mount. On v1 each controller is one, all of them in a tmpfs that runc leaves
+    /// writable: it is the Space's own and counts as its memory.
     ReadOnly,
 }
 
