@@ -63,6 +63,11 @@ pub struct Limits {
     /// Whether the host counts swap (`memory.memsw.limit_in_bytes`, `memory.swap.max`). Where it
     /// does, the Space gets none; where it does not, a limit would keep the Space from starting.
     pub can_limit_swap: bool,
+    /// Whether the host lets devices be limited. v1 always does. On v2 the rules are a program in
+    /// the kernel, which takes root, and for `crun` also `CAP_SYS_RESOURCE` (it raises its limit
+    /// of locked memory first). They are the second wall against a device node that came with
+    /// an image; the first is that whoever mounts the Space's root does so with `nodev`.
+    pub can_limit_devices: bool,
 }
 
 /// Whether the Space sees its own cgroup at `/sys/fs/cgroup`.
@@ -71,6 +76,8 @@ pub enum CgroupMount {
     /// An empty folder. For hosts where none can be mounted.
     Hidden,
     /// Read-only, so that programs find their limits; the cgroup namespace shows nothing above.
+    /// v2 is one mount. On v1 each controller is one, all of them in a tmpfs that runc leaves
+    /// writable: it is the Space's own and counts as its memory.
     ReadOnly,
 }
 
@@ -102,8 +109,8 @@ pub struct ContainerConfig {
     pub mounts: Vec<Mount>,
     /// How many CPUs the host has, each with files to hide.
     pub host_cpus: u32,
-    /// The hard limit of open files: [`DEFAULT_OPEN_FILES`], or less where the caller itself may
-    /// not have as many and is not root.
+    /// The hard limit of open files: [`DEFAULT_OPEN_FILES`], or the caller's own where that is
+    /// lower. To raise it takes `CAP_SYS_RESOURCE`, which root may lack too (in a container).
     pub open_files: u64,
 }
 
@@ -362,8 +369,6 @@ fn sysctls(gid_map: &[IdMapping]) -> std::collections::HashMap<String, String> {
 }
 
 fn resources(limits: &Limits) -> oci::LinuxResources {
-    let mut nothing = oci::LinuxDeviceCgroup::default();
-    nothing.set_allow(false).set_access(Some("rwm".to_owned()));
     let bytes = i64::try_from(limits.memory_bytes).unwrap_or(i64::MAX);
     let mut memory = oci::LinuxMemory::default();
     memory.set_limit(Some(bytes));
@@ -377,9 +382,13 @@ fn resources(limits: &Limits) -> oci::LinuxResources {
     let mut pids = oci::LinuxPids::default();
     pids.set_limit(limits.pids);
     let mut resources = oci::LinuxResources::default();
-    resources
+    if limits.can_limit_devices {
+        let mut nothing = oci::LinuxDeviceCgroup::default();
+        nothing.set_allow(false).set_access(Some("rwm".to_owned()));
         // The runtime adds the harmless ones (null, zero, random, terminals) back.
-        .set_devices(Some(vec![nothing]))
+        resources.set_devices(Some(vec![nothing]));
+    }
+    resources
         .set_memory(Some(memory))
         .set_cpu(Some(cpu))
         .set_pids(Some(pids));

@@ -29,6 +29,7 @@ fn limits() -> Limits {
         memory_bytes: 256 << 20,
         pids: 128,
         can_limit_swap: true,
+        can_limit_devices: true,
     }
 }
 
@@ -111,6 +112,10 @@ fn limits_are_whole_cpus_and_memory_without_swap() {
         serde_json::json!({"limit": 256 << 20, "swap": 256 << 20})
     );
     assert_eq!(resources["pids"]["limit"], 128);
+    assert_eq!(
+        resources["devices"],
+        serde_json::json!([{"allow": false, "access": "rwm"}])
+    );
     assert_eq!(spec["linux"]["cgroupsPath"], "/airlock/one");
     assert!(has_option(mount_at(&spec, "/sys/fs/cgroup").unwrap(), "ro"));
     assert!(has_option(
@@ -120,20 +125,20 @@ fn limits_are_whole_cpus_and_memory_without_swap() {
 }
 
 #[test]
-fn swap_is_not_mentioned_where_it_is_not_counted() {
+fn what_the_host_cannot_limit_is_not_mentioned() {
     let limits = Limits {
         can_limit_swap: false,
+        can_limit_devices: false,
         ..limits()
     };
     let with = ContainerConfig {
         cgroup: Some(("/airlock/one".to_owned(), limits)),
         ..config()
     };
-    assert!(
-        json(&with)["linux"]["resources"]["memory"]
-            .get("swap")
-            .is_none()
-    );
+    let spec = json(&with);
+    let resources = &spec["linux"]["resources"];
+    assert!(resources["memory"].get("swap").is_none());
+    assert!(resources.get("devices").is_none());
 }
 
 #[test]

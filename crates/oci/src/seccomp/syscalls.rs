@@ -184,8 +184,8 @@ pub(super) const ALLOWED: &[Group] = &[
     },
 ];
 
-/// What no Space may call, with the reason. The default action already refuses these; they are
-/// spelt out so that a test holds the two tables apart and tries each on a real kernel.
+/// What no Space may call, with the reason. Whatever stands in neither table is refused too, as if
+/// the kernel did not have it.
 #[rustfmt::skip] // One name a line would take a thousand lines.
 pub(super) const BLOCKED: &[Group] = &[
     Group {
@@ -267,14 +267,3 @@ pub(super) const BLOCKED: &[Group] = &[
         ],
     },
 ];
-
-/// Young calls that are not granted, answered as an older kernel would, so that programs take
-/// the older way instead of giving up.
-#[rustfmt::skip] // One name a line would take a thousand lines.
-pub(super) const UNKNOWN: Group = Group {
-    reason: "younger than most programs, which fall back when the kernel does not know a call",
-    calls: &[
-        "file_getattr", "file_setattr", "listmount", "listns", "lsm_get_self_attr",
-        "lsm_list_modules", "lsm_set_self_attr", "open_tree_attr", "statmount",
-    ],
-};
