@@ -224,7 +224,9 @@ impl EngineError {
             Self::Image(error) if error.is_disk_full() => ErrorKind::HostDiskFull,
             Self::Image(error) => match error {
                 ImageError::Unknown { .. } | ImageError::NotBuilt { .. } => ErrorKind::NotFound,
-                ImageError::MissingTools { .. } | ImageError::Guestd { .. } => {
+                ImageError::MissingTools { .. }
+                | ImageError::Guestd { .. }
+                | ImageError::NoRoot { .. } => {
                     ErrorKind::Unsupported
                 }
                 ImageError::Io(source) => io_kind(source),
@@ -232,6 +234,7 @@ impl EngineError {
                 | ImageError::InUse { .. }
                 | ImageError::Busy { .. }
                 | ImageError::Cancelled { .. }
+                | ImageError::Tree { .. }
                 | ImageError::Build { .. } => ErrorKind::Failure,
             },
             Self::Overlay(error) => match error {

@@ -93,6 +93,7 @@ impl Container {
                             ..
                         }
                     ),
+                    can_limit_devices: rustix::process::geteuid().is_root(),
                 };
                 (place, limits)
             }),
@@ -313,11 +314,8 @@ fn environment(container: &ContainerLaunch) -> Vec<(String, String)> {
     env
 }
 
-/// What a Space may have, unless the keeper itself has less and cannot raise it.
+/// What a Space may have, unless the keeper itself has less: even root cannot always raise it.
 fn open_files() -> u64 {
-    if rustix::process::geteuid().is_root() {
-        return DEFAULT_OPEN_FILES;
-    }
     let own = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     own.map_or(DEFAULT_OPEN_FILES, |own| own.min(DEFAULT_OPEN_FILES))
 }

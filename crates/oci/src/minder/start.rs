@@ -40,6 +40,9 @@ pub(super) fn start(plan: &Plan, stage: &Stage) -> Result<Pid, MinderError> {
         let fd = fd.map_err(host("share descriptors"))?;
         passed.push(sys::place(&fd, number).map_err(host("share descriptors"))?);
     }
+    // Not /dev/null: one runtime (crun 1.8) gives what it finds there to the Space's root, and that
+    // would be the host's device.
+    let (nothing, _) = std::io::pipe().map_err(host("make a pipe"))?;
     let twin = console.try_clone().map_err(host("share descriptors"))?;
     let status = Command::new(&plan.runtime)
         .arg("--root")
@@ -54,7 +57,7 @@ pub(super) fn start(plan: &Plan, stage: &Stage) -> Result<Pid, MinderError> {
         .arg(stage.bundle())
         .arg(ID)
         .current_dir("/")
-        .stdin(Stdio::null())
+        .stdin(Stdio::from(nothing))
         .stdout(Stdio::from(console))
         .stderr(Stdio::from(twin))
         .status()
