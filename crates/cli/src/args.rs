@@ -55,6 +55,9 @@ pub(crate) enum Command {
     /// List, build and remove images
     #[command(subcommand)]
     Image(ImageCommand),
+    /// Read and change settings
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Say what this host has, what is missing, and how to mend it
     Doctor(DoctorArgs),
     /// Measure
@@ -169,6 +172,29 @@ pub(crate) struct DeleteArgs {
     /// Print one JSON object a line for each Space
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What to do with settings.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Show all settings and the values in force
+    List {
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the value in force of a setting
+    Get {
+        /// The setting
+        key: String,
+    },
+    /// Change a setting
+    Set {
+        /// The setting, such as default.kind
+        key: String,
+        /// Its new value
+        value: String,
+    },
 }
 
 /// What to do with images.

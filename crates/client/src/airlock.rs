@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use airlock_engine::doctor::DoctorReport;
 use airlock_engine::image::Catalog;
-use airlock_engine::{Engine, Event, SpaceInfo};
+use airlock_engine::{Engine, EngineError, Event, SpaceInfo};
 use airlock_model::{SpaceName, SpaceSpec};
 use tokio_util::sync::CancellationToken;
 
@@ -44,6 +44,24 @@ impl Airlock {
         Ok(Self {
             engine: Engine::open(home)?,
         })
+    }
+
+    /// Every setting's name and the value in force.
+    pub fn list_settings(&self) -> Result<Vec<(&'static str, String)>, Error> {
+        Ok(self.engine.list_settings().map_err(EngineError::from)?)
+    }
+
+    /// The value in force of the setting `key`.
+    pub fn get_setting(&self, key: &str) -> Result<String, Error> {
+        Ok(self.engine.get_setting(key).map_err(EngineError::from)?)
+    }
+
+    /// Changes the setting `key`.
+    pub fn set_setting(&self, key: &str, value: &str) -> Result<(), Error> {
+        Ok(self
+            .engine
+            .set_setting(key, value)
+            .map_err(EngineError::from)?)
     }
 
     /// A name that no Space has.

@@ -226,9 +226,7 @@ impl EngineError {
                 ImageError::Unknown { .. } | ImageError::NotBuilt { .. } => ErrorKind::NotFound,
                 ImageError::MissingTools { .. }
                 | ImageError::Guestd { .. }
-                | ImageError::NoRoot { .. } => {
-                    ErrorKind::Unsupported
-                }
+                | ImageError::NoRoot { .. } => ErrorKind::Unsupported,
                 ImageError::Io(source) => io_kind(source),
                 ImageError::Damaged { .. }
                 | ImageError::InUse { .. }
