@@ -21,6 +21,8 @@ pub mod masks;
 pub mod minder;
 pub mod runtime;
 pub mod seccomp;
+mod sys;
+pub mod userns;
 
 pub use config::{
     CgroupMount, ConfigError, ContainerConfig, DEFAULT_OPEN_FILES, IdKind, IdMapping, Limits,

@@ -10,7 +10,7 @@ use rustix::process::Pid;
 use super::MinderError;
 use super::mounts::Stage;
 use super::plan::Plan;
-use super::sys;
+use crate::sys;
 use crate::{ContainerConfig, build};
 
 /// The container's only name in the runtime's private state.
