@@ -158,14 +158,15 @@ impl<'a> TreeWriter<'a> {
         Ok(())
     }
 
-    /// Adds a regular file with what `content` gives; a failure to read is passed to `unread`.
+    /// Adds a regular file with what `content` gives and says how much that was; a failure to
+    /// read is passed to `unread`.
     pub(crate) fn file(
         &mut self,
         path: &TreePath,
         meta: Meta,
         content: &mut dyn Read,
         unread: &dyn Fn(io::Error) -> TreeError,
-    ) -> Result<(), TreeError> {
+    ) -> Result<u64, TreeError> {
         let failed = |source| write_failed(path, source);
         let name = self.make_room(path)?;
         let flags =
@@ -173,6 +174,7 @@ impl<'a> TreeWriter<'a> {
         let file = openat(self.here(), &name, flags, Mode::from_raw_mode(0o600))
             .map_err(|errno| failed(errno.into()))?;
         let mut file = File::from(file);
+        let mut written = 0;
         loop {
             self.check_cancelled()?;
             let bytes = match content.read(&mut self.buffer) {
@@ -183,9 +185,11 @@ impl<'a> TreeWriter<'a> {
             };
             self.check_space(bytes as u64).map_err(failed)?;
             file.write_all(&self.buffer[..bytes]).map_err(failed)?;
-            self.totals.bytes += bytes as u64;
+            written += bytes as u64;
         }
-        self.dress(&file, meta).map_err(failed)
+        self.totals.bytes += written;
+        self.dress(&file, meta).map_err(failed)?;
+        Ok(written)
     }
 
     /// Adds a symbolic link; what it leads to is text and is never looked at.
@@ -301,7 +305,8 @@ impl<'a> TreeWriter<'a> {
         Ok((self.totals, self.owners))
     }
 
-    fn check_cancelled(&self) -> Result<(), TreeError> {
+    /// Fails if the unpacking was cancelled.
+    pub(crate) fn check_cancelled(&self) -> Result<(), TreeError> {
         if self.cancel.is_cancelled() {
             Err(TreeError::Cancelled)
         } else {
