@@ -13,7 +13,7 @@ use crate::host::Arch;
 use crate::import::registry::{self, Pulled};
 use crate::import::source::stem;
 use crate::import::{
-    FORMAT, ImageSource, ImportError, Imported, LayerPiece, Origin, archive, folder, name_of,
+    self, FORMAT, ImageSource, ImportError, Imported, LayerPiece, Origin, archive, folder, name_of,
 };
 use crate::part::{Freshness, unix_now};
 use crate::progress::{Phase, Progress};
@@ -84,10 +84,13 @@ impl Catalog {
             .filter_map(|entry| {
                 let name = ImageName::new(entry.file_name().to_str()?).ok()?;
                 let imported = Imported::read(&entry.path()).ok()??;
-                (imported.origin == origin
+                let is_it = imported.origin == origin
                     && imported.arch == Arch::HOST
-                    && imported.is_whole(&entry.path()))
-                .then_some((imported.created_unix, name))
+                    && imported.is_whole(&entry.path());
+                // The file's own time: two imports may fall into the same second.
+                let description = entry.path().join(import::FILE_NAME);
+                let imported_at = fs::metadata(description).ok()?.modified().ok()?;
+                is_it.then_some((imported_at, name))
             })
             .max()
             .map(|(_, name)| name)
