@@ -92,7 +92,7 @@ pub enum ImageError {
         /// What was to be imported.
         image: String,
         /// What went wrong.
-        source: ImportError,
+        source: Box<ImportError>,
     },
     /// The root file system cannot be made a folder.
     #[error("cannot unpack the image {name}")]
@@ -126,7 +126,7 @@ impl ImageError {
     pub fn is_cancelled(&self) -> bool {
         match self {
             Self::Cancelled { .. } => true,
-            Self::Import { source, .. } => matches!(source, ImportError::Cancelled),
+            Self::Import { source, .. } => matches!(**source, ImportError::Cancelled),
             Self::Unknown { .. }
             | Self::NotBuilt { .. }
             | Self::Damaged { .. }

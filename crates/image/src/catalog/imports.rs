@@ -1,7 +1,7 @@
 //! Images from elsewhere become images of the catalog.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use airlock_model::ImageName;
 use fs_err as fs;
@@ -71,7 +71,7 @@ impl Catalog {
         };
         imported.map_err(|error| ImageError::Import {
             image: source.to_string(),
-            source: error,
+            source: Box::new(error),
         })
     }
 
@@ -126,15 +126,15 @@ impl Import<'_> {
         self.publish("oci", text, &imported, &files)
     }
 
-    fn folder(&self, path: &std::path::Path) -> Result<ImageName, ImportError> {
+    fn folder(&self, path: &Path) -> Result<ImageName, ImportError> {
         self.folders()?;
-        let path = self.real(path)?;
+        let path = real(path)?;
         let text = stem(&path);
         let shown = name_of("folder", &text, "")?;
         let build = BuildDir::make(&self.catalog.home.cache(), self.cancel)?;
         let file = build.folder("layer")?.join("layer");
         let on_file = |files: u64| {
-            if files % REPORT_FILES == 0 {
+            if files.is_multiple_of(REPORT_FILES) {
                 self.say(&shown, Phase::Fetching, None, &format!("{files} files"));
             }
         };
@@ -145,9 +145,9 @@ impl Import<'_> {
         self.single("folder", &text, Origin::Folder(path), content, layer, file)
     }
 
-    fn archive(&self, path: &std::path::Path) -> Result<ImageName, ImportError> {
+    fn archive(&self, path: &Path) -> Result<ImageName, ImportError> {
         self.folders()?;
-        let path = self.real(path)?;
+        let path = real(path)?;
         let text = stem(&path);
         let shown = name_of("tar", &text, "")?;
         let build = BuildDir::make(&self.catalog.home.cache(), self.cancel)?;
@@ -209,13 +209,6 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn real(&self, path: &std::path::Path) -> Result<PathBuf, ImportError> {
-        std::fs::canonicalize(path).map_err(|source| ImportError::Read {
-            path: path.to_owned(),
-            source,
-        })
-    }
-
     fn say(&self, name: &ImageName, phase: Phase, fraction: Option<f32>, detail: &str) {
         (self.on_progress)(Progress {
             image: name.clone(),
@@ -224,4 +217,11 @@ impl Import<'_> {
             detail: detail.to_owned(),
         });
     }
+}
+
+fn real(path: &Path) -> Result<PathBuf, ImportError> {
+    std::fs::canonicalize(path).map_err(|source| ImportError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }

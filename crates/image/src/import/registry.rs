@@ -83,7 +83,7 @@ pub(crate) fn pull(
     runtime.block_on(async {
         tokio::select! {
             () = cancel.cancelled() => Err(ImportError::Cancelled),
-            pulled = puller.pull(cancel) => pulled,
+            outcome = puller.pull(cancel) => outcome,
         }
     })
 }

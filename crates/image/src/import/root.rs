@@ -10,7 +10,7 @@ use crate::import::Imported;
 use crate::job::Job;
 use crate::progress::Phase;
 use crate::rootfs::{self, Root};
-use crate::tree::owner::Ownership;
+use crate::tree::owner::{Ownership, RecordedOwner};
 use crate::tree::remove;
 use crate::tree::writer::TreeWriter;
 
@@ -42,7 +42,7 @@ pub(crate) fn build(job: &Job<'_>, imported: &Imported, dir: &Path) -> Result<Ro
     let (_, recorded) = writer.finish()?;
     let owners = work.join("owners");
     if ownership.is_recorded() {
-        let lines: String = recorded.iter().map(|owner| owner.line()).collect();
+        let lines: String = recorded.iter().map(RecordedOwner::line).collect();
         fs::write(&owners, lines)?;
     }
     let file = work.join("root.ext4");

@@ -110,7 +110,7 @@ impl Layer<'_> {
         }
         let name = entry.path_bytes().into_owned();
         let path = TreePath::parse(&name)?;
-        if self.has_whiteouts && self.whiteout(&path, writer)? {
+        if self.has_whiteouts && whiteout(&path, writer)? {
             return Ok(());
         }
         let meta = meta_of(entry).map_err(unread)?;
@@ -147,24 +147,6 @@ impl Layer<'_> {
         }
     }
 
-    /// Applies a whiteout; says whether the entry is one.
-    fn whiteout(self, path: &TreePath, writer: &mut TreeWriter<'_>) -> Result<bool, TreeError> {
-        let Some((folder, name)) = path.split() else {
-            return Ok(false);
-        };
-        let name = name.as_bytes();
-        if name == OPAQUE {
-            writer.hide_content(&folder)?;
-        } else if name.starts_with(WHITEOUT_META) {
-            // Notes of the file system that made the layer.
-        } else if let Some(hidden) = name.strip_prefix(WHITEOUT) {
-            writer.hide(&folder.child(hidden)?)?;
-        } else {
-            return Ok(false);
-        }
-        Ok(true)
-    }
-
     fn unread(self, source: io::Error) -> TreeError {
         TreeError::Archive {
             file: self.file.to_owned(),
@@ -189,6 +171,24 @@ impl Layer<'_> {
             found: found.to_owned(),
         })
     }
+}
+
+/// Applies a whiteout; says whether the entry is one.
+fn whiteout(path: &TreePath, writer: &mut TreeWriter<'_>) -> Result<bool, TreeError> {
+    let Some((folder, name)) = path.split() else {
+        return Ok(false);
+    };
+    let name = name.as_bytes();
+    if name == OPAQUE {
+        writer.hide_content(&folder)?;
+    } else if name.starts_with(WHITEOUT_META) {
+        // Notes of the file system that made the layer.
+    } else if let Some(hidden) = name.strip_prefix(WHITEOUT) {
+        writer.hide(&folder.child(hidden)?)?;
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
 }
 
 fn meta_of<R: Read>(entry: &Entry<'_, R>) -> io::Result<Meta> {
@@ -247,7 +247,7 @@ enum Drain {
 }
 
 fn drain(reader: &mut dyn Read, writer: &TreeWriter<'_>) -> Result<(), Drain> {
-    let mut buffer = [0; 64 << 10];
+    let mut buffer = [0; 16 << 10];
     loop {
         writer.check_cancelled().map_err(Drain::Cancelled)?;
         match reader.read(&mut buffer) {
@@ -275,14 +275,14 @@ impl Opened {
             file: file.to_owned(),
             source,
         })?;
-        let hashed = Hashed {
+        let reader = Hashed {
             inner: file,
             hasher: Rc::clone(&hasher),
         };
         Ok(Self {
             file: Shared(Rc::new(RefCell::new(BufReader::with_capacity(
                 1 << 18,
-                hashed,
+                reader,
             )))),
             hasher,
             diff_hasher: Rc::new(RefCell::new(FileHasher::new())),
@@ -297,12 +297,12 @@ impl Opened {
             Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(self.file.clone())),
             Compression::Zstd => Box::new(zstd::Decoder::new(self.file.clone())?),
         };
-        let hashed = Hashed {
+        let inner = Hashed {
             inner: plain,
             hasher: Rc::clone(&self.diff_hasher),
         };
         Ok(Gate {
-            inner: hashed,
+            inner,
             allowance: Rc::clone(&self.allowance),
         })
     }

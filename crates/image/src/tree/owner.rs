@@ -60,9 +60,8 @@ impl Ownership {
     pub(crate) fn on_host(self, uid: u32, gid: u32) -> Option<HostOwner> {
         let (uid, gid, is_foreign) = match self {
             Self::Of(Owners::Shifted { uid_base, gid_base }) => {
-                let (uid, foreign_uid) = shifted(uid_base, uid);
-                let (gid, foreign_gid) = shifted(gid_base, gid);
-                (uid, gid, foreign_uid || foreign_gid)
+                let is_foreign = uid >= MAP_IDS || gid >= MAP_IDS;
+                (shifted(uid_base, uid), shifted(gid_base, gid), is_foreign)
             }
             Self::Exact => (uid, gid, false),
             Self::Of(Owners::Caller) | Self::Recorded => return None,
@@ -83,13 +82,8 @@ impl Ownership {
 }
 
 /// An id past the map would belong to somebody else on the host, so it becomes nobody.
-fn shifted(base: u32, id: u32) -> (u32, bool) {
-    let (id, is_foreign) = if id < MAP_IDS {
-        (id, false)
-    } else {
-        (NOBODY, true)
-    };
-    (base.saturating_add(id), is_foreign)
+fn shifted(base: u32, id: u32) -> u32 {
+    base.saturating_add(if id < MAP_IDS { id } else { NOBODY })
 }
 
 /// The owner that a file should have, by its place on the disk.

@@ -1,5 +1,7 @@
 //! Images from a real registry on loopback: Debian's `docker-registry`, with images made here.
 
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -67,7 +69,7 @@ fn oci(address: SocketAddr, name: &str) -> ImageSource {
 
 fn failure(outcome: Result<ImageName, ImageError>) -> ImportError {
     match outcome {
-        Err(ImageError::Import { source, .. }) => source,
+        Err(ImageError::Import { source, .. }) => *source,
         outcome => panic!("{outcome:?}"),
     }
 }

@@ -222,7 +222,7 @@ fn what_cannot_be_imported_leaves_nothing() {
     fs::write(beside("text.tar"), "no archive").unwrap();
     fs::write(beside("file"), "x").unwrap();
     let failure = |source: ImageSource| match import(&catalog, &source) {
-        Err(ImageError::Import { source, .. }) => source,
+        Err(ImageError::Import { source, .. }) => *source,
         outcome => panic!("{source}: {outcome:?}"),
     };
     let error = failure(ImageSource::Archive(beside("text.tar")));

@@ -90,7 +90,8 @@ pub(super) struct Config {
     pub(super) architecture: String,
     pub(super) os: String,
     pub(super) rootfs: RootFs,
-    config: Option<RunConfig>,
+    #[serde(rename = "config")]
+    run: Option<RunConfig>,
 }
 
 /// The digests of the layers without their compression.
@@ -110,7 +111,7 @@ struct RunConfig {
 impl Config {
     /// The variables and the folder that the image gives its programs.
     pub(super) fn environment(&self) -> (Vec<(String, String)>, Option<String>) {
-        let Some(run) = &self.config else {
+        let Some(run) = &self.run else {
             return (Vec::new(), None);
         };
         let env = run.env.iter().flatten().filter_map(|variable| {
