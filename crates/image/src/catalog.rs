@@ -72,6 +72,9 @@ pub struct ImageInfo {
     pub built: bool,
     /// What it takes on the disk; 0 if not built.
     pub disk_bytes: u64,
+    /// What it was imported from, such as `oci:docker.io/library/alpine:3.20` or a path; `None`
+    /// for an image that Airlock builds.
+    pub source: Option<String>,
     /// SHA-256 over all files, in hexadecimal.
     pub digest: Option<String>,
     /// When it was built, in seconds since the Unix epoch.
@@ -140,6 +143,7 @@ impl Catalog {
             name,
             built: whole.is_some() || imported.is_some(),
             disk_bytes: disk_bytes(&dir),
+            source: imported.map(|imported| imported.origin.to_string()),
             digest: digest.or_else(|| imported.map(Imported::digest)),
             created_unix: created_unix.or(imported.map(|imported| imported.created_unix)),
             kernel_version: whole.map(|manifest| manifest.kernel_version),

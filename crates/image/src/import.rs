@@ -6,6 +6,7 @@
 //! made from, and its name tells its content: the same content has the same name.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -73,6 +74,15 @@ pub(crate) enum Origin {
     Folder(PathBuf),
     /// An archive of this host.
     Archive(PathBuf),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Oci(reference) => write!(f, "oci:{reference}"),
+            Self::Folder(path) | Self::Archive(path) => path.display().fmt(f),
+        }
+    }
 }
 
 /// One layer in the image's folder.

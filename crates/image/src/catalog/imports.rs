@@ -193,8 +193,15 @@ impl Import<'_> {
         let lock = self.catalog.lock_path(&name);
         let _lock = FileLock::take(&lock, self.cancel, on_wait)?;
         let dir = self.catalog.home.image(&name);
-        let is_there = Imported::read(&dir)?
-            .is_some_and(|there| there.content == imported.content && there.is_whole(&dir));
+        let there = Imported::read(&dir)?;
+        if there
+            .as_ref()
+            .is_some_and(|there| there.content != imported.content)
+        {
+            // The digits in a name are few enough for somebody to make two images of one name.
+            return Err(ImportError::NameTaken { name });
+        }
+        let is_there = there.is_some_and(|there| there.is_whole(&dir));
         // The description is written anew for the time of the import: the newest one counts.
         if !is_there || self.freshness == Freshness::Newest {
             self.say(&name, Phase::Publishing, None, "");

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use airlock_model::NameError;
+use airlock_model::{ImageName, NameError};
 use oci_client::errors::{OciDistributionError, OciErrorCode};
 
 use crate::error::{BuildError, DISK_FULL_HINT};
@@ -91,6 +91,12 @@ pub enum ImportError {
         /// What is wrong with it.
         source: TreeError,
     },
+    /// Another image has the name that tells this content.
+    #[error("the name {name} belongs to another image")]
+    NameTaken {
+        /// The name.
+        name: ImageName,
+    },
     /// No name can be made for it.
     #[error("cannot name the image")]
     Name(#[from] NameError),
@@ -136,6 +142,7 @@ impl ImportError {
             | Self::NotAFolder { .. }
             | Self::Changed { .. }
             | Self::NotAnArchive { .. }
+            | Self::NameTaken { .. }
             | Self::Name(_) => false,
         }
     }
@@ -156,6 +163,7 @@ impl ImportError {
             | Self::NotAFolder { .. }
             | Self::Changed { .. }
             | Self::NotAnArchive { .. }
+            | Self::NameTaken { .. }
             | Self::Name(_)
             | Self::Build(_)
             | Self::Io(_) => false,
@@ -190,6 +198,7 @@ impl ImportError {
             | Self::Digest { .. }
             | Self::Changed { .. }
             | Self::NotAnArchive { .. }
+            | Self::NameTaken { .. }
             | Self::Name(_)
             | Self::Build(_)
             | Self::Io(_) => false,
@@ -228,6 +237,7 @@ impl ImportError {
                  such as docker export writes"
                     .into(),
             ),
+            Self::NameTaken { name } => Some(format!("remove it first: airlock image rm {name}")),
             Self::Digest { .. } => Some("try again; if it stays so, do not use this image".into()),
             Self::Cancelled
             | Self::Interrupted { .. }

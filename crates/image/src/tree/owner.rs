@@ -73,6 +73,16 @@ impl Ownership {
         })
     }
 
+    /// The mode to set for one that the image says.
+    pub(crate) fn mode_on_host(self, mode: u32, is_folder: bool) -> u32 {
+        match self {
+            // A file that its owner must not read, as some images have, could not be copied on.
+            Self::Recorded if is_folder => mode | 0o700,
+            Self::Recorded => mode | 0o600,
+            Self::Of(_) | Self::Exact => mode,
+        }
+    }
+
     pub(crate) fn is_recorded(self) -> bool {
         match self {
             Self::Recorded => true,
@@ -102,7 +112,8 @@ impl RecordedOwner {
         Self {
             device: stat.st_dev,
             inode: stat.st_ino,
-            mode: stat.st_mode,
+            // The file on this disk may be more open than the image's, so that it can be read.
+            mode: (stat.st_mode & !0o7777) | (meta.mode & 0o7777),
             uid: meta.uid,
             gid: meta.gid,
             links: stat.st_nlink,

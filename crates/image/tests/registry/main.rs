@@ -436,6 +436,26 @@ fn many_pulls_at_once_fetch_each_layer_once() {
     assert!(home.tree(&names[0]).is_ok());
 }
 
+#[test]
+fn an_async_program_can_import_on_a_blocking_thread() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    Pusher::new(server.address).image("app:1", &sample());
+    let home = Home::new();
+    let source = oci(server.address, "app:1");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let name = runtime.block_on(async {
+        let catalog = home.catalog();
+        tokio::task::spawn_blocking(move || {
+            catalog.import(&source, &quiet, &CancellationToken::new())
+        })
+        .await
+        .unwrap()
+    });
+    assert!(home.tree(&name.unwrap()).is_ok());
+}
+
 fn count_trees(dir: &Path) -> usize {
     std::fs::read_dir(dir)
         .unwrap()

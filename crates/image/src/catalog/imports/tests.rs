@@ -82,6 +82,7 @@ fn a_folder_becomes_an_image_for_containers() {
     let info = listed.iter().find(|info| info.name == name).unwrap();
     assert!(info.built && info.created_unix.is_some() && info.kernel_version.is_none());
     assert_eq!(info.digest.as_deref(), Some(&*tree.digest));
+    assert_eq!(info.source.as_deref(), folder.to_str());
     assert!(build_folders(&fixture.home).is_empty());
 
     fs::write(folder.join("etc/mark"), "other").unwrap();
@@ -212,6 +213,29 @@ fn a_damaged_layer_is_told_and_mended() {
     );
     assert_eq!(import(&catalog, &source).unwrap(), name);
     assert_sample(&tree_of(&catalog, &name, Owners::Caller).path, (0, 0));
+}
+
+#[test]
+fn another_image_of_the_same_name_is_never_replaced() {
+    let fixture = Fixture::new();
+    let catalog = fixture.catalog(1);
+    let source = ImageSource::Folder(sample(&fixture));
+    let name = import(&catalog, &source).unwrap();
+    let description = fixture.home.image(&name).join(import::FILE_NAME);
+    let text = fs::read_to_string(&description).unwrap();
+    let imported: import::Imported = serde_json::from_str(&text).unwrap();
+    // As if somebody had found a content whose digest begins alike.
+    let other = imported
+        .content
+        .clone()
+        .replace(&imported.content[20..], "0");
+    fs::write(&description, text.replace(&imported.content, &other)).unwrap();
+    let outcome = import(&catalog, &source);
+    assert!(
+        matches!(&outcome, Err(ImageError::Import { source, .. })
+            if matches!(**source, ImportError::NameTaken { .. })),
+        "{outcome:?}"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@ use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
+use proptest::prelude::*;
 use tar::{Builder, Header};
 use tokio_util::sync::CancellationToken;
 
@@ -311,5 +312,77 @@ fn a_check_tells_an_archive_from_another_file() {
         &[0; 2048],
     ] {
         assert!(check(bytes).is_err());
+    }
+}
+
+fn entry_kind() -> impl Strategy<Value = EntryType> {
+    prop_oneof![
+        Just(EntryType::Regular),
+        Just(EntryType::Directory),
+        Just(EntryType::Symlink),
+        Just(EntryType::Symlink),
+        Just(EntryType::Link),
+        Just(EntryType::Fifo),
+        Just(EntryType::Char),
+    ]
+}
+
+/// Names that meet each other often, in all the ways that lead somewhere.
+fn entry_name() -> impl Strategy<Value = String> {
+    let part = prop_oneof![
+        4 => "[ab]",
+        1 => Just("..".to_owned()),
+        1 => Just("secret".to_owned()),
+        1 => Just(".wh.a".to_owned()),
+        1 => Just(".wh..wh..opq".to_owned()),
+        1 => Just(String::new()),
+    ];
+    proptest::collection::vec(part, 1..4).prop_map(|parts| parts.join("/"))
+}
+
+fn link_target() -> impl Strategy<Value = String> {
+    prop_oneof![
+        entry_name(),
+        Just("..".to_owned()),
+        Just("../secret".to_owned()),
+        Just("a/../..".to_owned()),
+        Just("/proc/self/cwd".to_owned()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_archive_reaches_outside(
+        entries in proptest::collection::vec(
+            (entry_kind(), entry_name(), link_target(), any::<bool>()), 1..12),
+    ) {
+        let fixture = Fixture::new();
+        let mut layers = vec![Archive::default()];
+        for (kind, name, link, is_new_layer) in &entries {
+            if *is_new_layer {
+                layers.push(Archive::default());
+            }
+            if let Some(layer) = layers.last_mut() {
+                let content: &[u8] = if *kind == EntryType::Regular { b"lost" } else { b"" };
+                layer.add(*kind, name, link, content);
+            }
+        }
+        // Most fail somewhere; what counts is what they did until then.
+        for layer in layers {
+            let _ = fixture.apply(&[layer.bytes()]);
+        }
+        let folder = fixture.folder.path();
+        let secret = folder.join("secret");
+        prop_assert_eq!(std::fs::read_to_string(&secret).unwrap(), "kept");
+        prop_assert_eq!(std::fs::metadata(&secret).unwrap().nlink(), 1);
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let name = entry.unwrap().file_name();
+            prop_assert!(["tree", "secret", "layer-0"].iter().any(|known| *known == name));
+        }
+        crate::tree::remove::tree(&fixture.at("")).unwrap();
+        prop_assert!(!fixture.at("").exists());
+        prop_assert_eq!(std::fs::read_to_string(&secret).unwrap(), "kept");
     }
 }
