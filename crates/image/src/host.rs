@@ -261,6 +261,23 @@ impl MissingTools {
         Self::check_in(host, purpose, find_tool)
     }
 
+    /// Checks that these programs are there.
+    pub(crate) fn check_tools(host: &Host, tools: &[&str]) -> Result<(), Self> {
+        // An ordinary user's plan has all programs that anybody needs.
+        let needs: Vec<PackageNeed> = install_plan(Arch::HOST, true)
+            .into_iter()
+            .filter(|need| tools.contains(&need.tool) && !need.is_met())
+            .collect();
+        if needs.is_empty() {
+            Ok(())
+        } else {
+            Err(Self {
+                needs,
+                family: host.family,
+            })
+        }
+    }
+
     fn check_in(
         host: &Host,
         purpose: Purpose,

@@ -19,6 +19,7 @@ use crate::workdir::sync_folder;
 
 mod error;
 pub(crate) mod ext4;
+pub(crate) mod layer;
 pub(crate) mod owner;
 pub(crate) mod path;
 pub(crate) mod record;
