@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use airlock::image::ImageSource;
 use airlock_model::{Accel, ImageName, Kind, Network, Runtime, SpaceName};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
@@ -90,8 +91,9 @@ pub(crate) enum SpacesCommand {
 /// What the new Space is to be.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// Image to start from; built first if it is missing
-    pub(crate) image: ImageName,
+    /// Image to start from: a name (built first if it is missing), oci:REF from a registry, a
+    /// folder, or an archive (.tar, .tar.gz, .tar.zst) of a root file system
+    pub(crate) image: ImageSource,
     /// Its name: a-z, 0-9 and -, at most 63; made up if absent
     #[arg(long, value_name = "N")]
     pub(crate) name: Option<SpaceName>,

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use airlock_engine::doctor::DoctorReport;
-use airlock_engine::image::Catalog;
+use airlock_engine::image::{Catalog, ImageSource};
 use airlock_engine::{Engine, EngineError, Event, SpaceInfo};
-use airlock_model::{SpaceName, SpaceSpec};
+use airlock_model::{ImageName, SpaceName, SpaceSpec};
 use tokio_util::sync::CancellationToken;
 
 use crate::space::Space;
@@ -67,6 +67,17 @@ impl Airlock {
     /// A name that no Space has.
     pub fn free_name(&self) -> Result<SpaceName, Error> {
         Ok(self.engine.free_name()?)
+    }
+
+    /// Makes an image of what `source` names, and gives its name; what was imported before is used
+    /// again. An image of the catalog is given as it is.
+    pub async fn import(
+        &self,
+        source: ImageSource,
+        events: impl Fn(Event) + Send + Sync,
+        cancel: &CancellationToken,
+    ) -> Result<ImageName, Error> {
+        Ok(self.engine.import(source, &events, cancel).await?)
     }
 
     /// Makes a Space, its image first if need be, and connects to it. On an error, or when

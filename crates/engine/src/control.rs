@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::home::TRASH_PREFIX;
 use crate::record::Record;
-use crate::{Engine, EngineError, EventSink, SpaceInfo};
+use crate::{Engine, EngineError, EventSink, SpaceInfo, mapped};
 
 /// How long a Space may take to shut down by itself.
 const STOP_GRACE: Duration = Duration::from_secs(20);
@@ -197,7 +197,7 @@ impl Engine {
                 });
             }
         }
-        match fs_err::remove_dir_all(&trash) {
+        match mapped::remove(&trash) {
             Ok(()) => Ok(()),
             // Somebody else's sweep was faster.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

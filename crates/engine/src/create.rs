@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use airlock_image::{Catalog, Image, ImageError, OnProgress, Owners};
+use airlock_image::{Catalog, Image, ImageSource, OnProgress};
 use airlock_keeper::protocol::{ContainerLaunch, Launch, MachineLaunch, VmLaunch};
 use airlock_model::size::GIB;
-use airlock_model::{Kind, SpaceSpec};
+use airlock_model::{ImageName, Kind, SpaceSpec};
 use airlock_oci::Ids;
 use airlock_process::RunAs;
 use airlock_qemu::accel::{self, KERNEL_MARKER, PROBE_DEADLINE, ProbeContext};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::home::{MAKER_LOCK, NEW_PREFIX};
 use crate::record::{ContainerBase, Record, base_disk};
-use crate::{Engine, EngineError, Event, EventSink, SpaceInfo};
+use crate::{Engine, EngineError, Event, EventSink, SpaceInfo, mapped};
 
 /// Longest boot, unless `AIRLOCK_BOOT_TIMEOUT_S` says otherwise: under software emulation on a
 /// busy host a boot takes many times longer than usual.
@@ -73,6 +73,19 @@ impl Engine {
         self.info(&name)
     }
 
+    /// Makes an image of what `source` names, unless that was done before.
+    pub async fn import(
+        &self,
+        source: ImageSource,
+        events: EventSink<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<ImageName, EngineError> {
+        let import = move |catalog: Catalog, report: &OnProgress<'_>, cancel: &_| {
+            Ok(catalog.import(&source, report, cancel)?)
+        };
+        self.blocking(import, events, cancel).await
+    }
+
     /// What the Space of `record` is based on, built or unpacked if need be.
     pub(crate) async fn base(
         &self,
@@ -84,7 +97,7 @@ impl Engine {
         match record.spec.kind {
             Kind::Auto | Kind::Vm => {
                 let build = move |catalog: Catalog, report: &OnProgress<'_>, cancel: &_| {
-                    catalog.ensure(&name, report, cancel)
+                    Ok(catalog.ensure(&name, report, cancel)?)
                 };
                 Ok(Base::Image(self.blocking(build, events, cancel).await?))
             }
@@ -93,15 +106,9 @@ impl Engine {
                     return Ok(Base::Container(base.clone()));
                 }
                 let ids = Ids::choose();
-                let owners = match ids.file_base() {
-                    Some(base) => Owners::Shifted {
-                        uid_base: base,
-                        gid_base: base,
-                    },
-                    None => Owners::Caller,
-                };
-                let unpack = move |catalog: Catalog, report: &OnProgress<'_>, cancel: &_| {
-                    catalog.ensure_tree(&name, owners, report, cancel)
+                let home = self.home.clone();
+                let unpack = move |_: Catalog, report: &OnProgress<'_>, cancel: &_| {
+                    mapped::unpack(&home, &name, ids, report, cancel)
                 };
                 let tree = self.blocking(unpack, events, cancel).await?;
                 Ok(Base::Container(ContainerBase {
@@ -116,7 +123,7 @@ impl Engine {
     /// Does blocking work of minutes on the catalog; its progress goes to `events`.
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(Catalog, &OnProgress<'_>, &CancellationToken) -> Result<T, ImageError>
+        work: impl FnOnce(Catalog, &OnProgress<'_>, &CancellationToken) -> Result<T, EngineError>
         + Send
         + 'static,
         events: EventSink<'_>,
@@ -139,7 +146,7 @@ impl Engine {
         let joined = working
             .await
             .map_err(|error| EngineError::KeeperStart(std::io::Error::other(error)))?;
-        Ok(joined?)
+        joined
     }
 
     async fn make_files(&self, record: &Record, base: &Base) -> Result<Unfinished, EngineError> {

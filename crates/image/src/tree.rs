@@ -37,7 +37,7 @@ const PREFIX: &str = "tree-";
 const UNFINISHED_PREFIX: &str = ".tree-";
 
 /// A finished tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Tree {
     /// The folder; it must not be written to.
     pub path: PathBuf,

@@ -158,6 +158,31 @@ impl Catalog {
         self.make_tree(&source, owners, &talk, cancel)
     }
 
+    /// Fetches or builds what [`Catalog::ensure_tree`] unpacks, and unpacks nothing.
+    ///
+    /// For an ordinary user whose files of many owners are written by another process, inside a
+    /// user namespace in which nothing can be built.
+    pub fn ensure_tree_source(
+        &self,
+        name: &ImageName,
+        on_progress: &OnProgress<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<(), ImageError> {
+        if self.source(name)?.is_some() {
+            return Ok(());
+        }
+        let talk = Talk {
+            name,
+            on_progress,
+            reported: Cell::new(0),
+        };
+        let _lock = self.lock_for_tree(&talk, cancel)?;
+        if self.source(name)?.is_none() {
+            self.make_source(name, on_progress, cancel)?;
+        }
+        Ok(())
+    }
+
     /// Gives the root file system of this very image as a folder, unpacking it the first time.
     ///
     /// Unlike [`Catalog::ensure_tree`] it never makes a newer one.
