@@ -26,7 +26,7 @@ pub mod userns;
 
 pub use config::{
     CgroupMount, ConfigError, ContainerConfig, DEFAULT_OPEN_FILES, IdKind, IdMapping, Limits,
-    Mount, build,
+    Mount, Zero, build,
 };
 pub use ids::Ids;
 pub use seccomp::{Arch, seccomp_profile};
