@@ -164,6 +164,7 @@ pub fn install_plan(arch: Arch, user_build: bool) -> Vec<PackageNeed> {
                 Purpose::Run,
             ),
         },
+        need("runc", "runc", "runs container Spaces", Purpose::Run),
         need(
             "passt",
             "passt",
