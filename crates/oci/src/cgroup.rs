@@ -15,7 +15,7 @@ use crate::CgroupMount;
 const TOP: &str = "airlock";
 /// How often an emptied group is tried to be removed: the kernel empties it a moment after the
 /// last process was waited for.
-const REMOVE_TRIES: u32 = 50;
+const REMOVE_TRIES: u32 = 500;
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 
 /// What the host's cgroups allow.
