@@ -248,7 +248,6 @@ impl EngineError {
                 | ImageError::Busy { .. }
                 | ImageError::Cancelled { .. }
                 | ImageError::Tree { .. }
-                | ImageError::Import { .. }
                 | ImageError::Build { .. } => ErrorKind::Failure,
             },
             Self::Overlay(error) => match error {
