@@ -19,8 +19,9 @@ use super::{Boot, LaunchError, MachineEvent};
 use crate::guest::Door;
 use crate::protocol::{ContainerLaunch, MessageStream, ProcessId};
 
-/// Processes and threads that a Space may have. A VM's kernel allows about as many with 2 GiB.
-const MAX_PIDS: i64 = 16_384;
+/// Processes and threads that a Space may have: twice what Podman allows. Each costs the kernel
+/// some milliseconds when all of them are killed at once.
+const MAX_PIDS: i64 = 4096;
 
 /// A running container and what belongs to it.
 pub(crate) struct Container {
@@ -195,6 +196,9 @@ impl Container {
     }
 
     pub(super) async fn pull_plug(&mut self) {
+        if let Some(place) = &self.place {
+            cgroup::release(&place.0);
+        }
         if let Err(error) = self.first.kill() {
             tracing::error!(%error, "cannot kill the container");
         }
