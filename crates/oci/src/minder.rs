@@ -59,7 +59,12 @@ pub(crate) enum MinderError {
     #[error("the container cannot be described")]
     Config(#[from] crate::ConfigError),
     #[error("{runtime} did not start the container: {log}")]
-    Runtime { runtime: String, log: String },
+    Runtime {
+        runtime: String,
+        log: String,
+        /// It said no by itself, rather than being killed.
+        refused: bool,
+    },
 }
 
 impl MinderError {
@@ -79,7 +84,9 @@ impl MinderError {
             Self::Host { .. } | Self::Network(_) | Self::Config(_) => (false, ""),
             Self::Forbidden { hint, .. } => (true, *hint),
             Self::UserNamespace(error) => (true, error.hint()),
-            Self::Runtime { .. } => (true, "`airlock doctor` says which runtimes work here"),
+            Self::Runtime { refused, .. } => {
+                (*refused, "`airlock doctor` says which runtimes are here")
+            }
         };
         Event::Failed {
             unsupported,

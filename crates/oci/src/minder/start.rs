@@ -71,6 +71,7 @@ pub(super) fn start(plan: &Plan, stage: &Stage) -> Result<Pid, MinderError> {
         Some(_) | None => Err(MinderError::Runtime {
             runtime: plan.runtime.display().to_string(),
             log: log_tail(stage),
+            refused: status.code().is_some(),
         }),
     }
 }
