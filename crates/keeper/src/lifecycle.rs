@@ -19,6 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::confine::confine;
 use crate::guest::Guest;
 use crate::logs;
 use crate::protocol::{Launch, LaunchEvent, LaunchFailure, MachineLaunch, ProcessId, Status};
@@ -323,6 +324,7 @@ impl Keeper {
             paths,
             mut terminate,
         } = stage;
+        confine(paths.dir());
         tracing::info!(boot_ms, "the Space runs");
         let save = |status: &Status| {
             if let Err(error) = write_state(&paths.state(), status) {

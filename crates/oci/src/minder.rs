@@ -26,7 +26,6 @@ use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use rustix::io::FdFlags;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::UnshareFlags;
 
@@ -101,10 +100,11 @@ impl MinderError {
 ///
 /// Must be called first thing in `main`, before any thread is started.
 pub fn main(socket: RawFd) -> ExitCode {
-    let socket = UnixStream::from(sys::inherited(socket));
-    if rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC).is_err() {
+    // Out of the way of the numbers that a runtime passes on.
+    let Ok(socket) = start::out_of_the_way(socket) else {
         return ExitCode::FAILURE;
-    }
+    };
+    let socket = UnixStream::from(socket);
     match run(&socket) {
         Ok(code) => code,
         Err(error) => {
@@ -135,7 +135,7 @@ fn run(socket: &UnixStream) -> Result<ExitCode, MinderError> {
         Forked::Child => {
             drop(ours);
             // The parent may be gone already, and its death signal missed: it says that it is not.
-            init::die_with_parent(&theirs).map_err(host("follow the parent"))?;
+            init::die_with_parent(theirs).map_err(host("follow the parent"))?;
             Ok(init::run(socket, &plan))
         }
         Forked::Parent(child) => {

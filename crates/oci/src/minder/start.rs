@@ -77,7 +77,7 @@ pub(super) fn start(plan: &Plan, stage: &Stage) -> Result<Pid, MinderError> {
 }
 
 /// Takes over an inherited descriptor, under a high number and for this process alone.
-fn out_of_the_way(number: RawFd) -> std::io::Result<OwnedFd> {
+pub(super) fn out_of_the_way(number: RawFd) -> std::io::Result<OwnedFd> {
     let fd = sys::inherited(number);
     Ok(rustix::io::fcntl_dupfd_cloexec(&fd, OUT_OF_THE_WAY)?)
 }
