@@ -13,11 +13,13 @@ pub mod process;
 pub mod publish;
 pub mod serve;
 pub mod server;
-pub mod state;
+mod small_file;
 #[expect(
     unsafe_code,
     reason = "calls without a safe form, each with its own proof"
 )]
+mod small_file;
+pub mod state;
 mod sys;
 pub mod system;
 pub mod users;

@@ -55,6 +55,12 @@ pub(crate) enum MinderError {
     UserNamespace(#[from] userns::EnterError),
     #[error("cannot set the network")]
     Network(#[from] airlock_netlink::NetworkError),
+    #[error(
+        "the Space's own {path} is no regular file of a usual size, and every OCI runtime reads it"
+    )]
+    BrokenFile { path: &'static str },
+    #[error("{runtime} did not start the container within {seconds} s")]
+    RuntimeHangs { runtime: String, seconds: u64 },
     #[error("the container cannot be described")]
     Config(#[from] crate::ConfigError),
     #[error("{runtime} did not start the container: {log}")]
@@ -80,7 +86,13 @@ impl MinderError {
             source = error.source();
         }
         let (unsupported, hint) = match self {
-            Self::Host { .. } | Self::Network(_) | Self::Config(_) => (false, ""),
+            Self::Host { .. } | Self::Network(_) | Self::Config(_) | Self::RuntimeHangs { .. } => {
+                (false, "")
+            }
+            Self::BrokenFile { .. } => (
+                false,
+                "what the Space changed is in the folder `upper` of its own, under AIRLOCK_HOME",
+            ),
             Self::Forbidden { hint, .. } => (true, *hint),
             Self::UserNamespace(error) => (true, error.hint()),
             Self::Runtime { refused, .. } => {
