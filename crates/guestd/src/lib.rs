@@ -18,7 +18,6 @@ mod small_file;
     unsafe_code,
     reason = "calls without a safe form, each with its own proof"
 )]
-mod small_file;
 pub mod state;
 mod sys;
 pub mod system;
