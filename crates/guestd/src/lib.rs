@@ -14,11 +14,11 @@ pub mod publish;
 pub mod serve;
 pub mod server;
 mod small_file;
+pub mod state;
 #[expect(
     unsafe_code,
     reason = "calls without a safe form, each with its own proof"
 )]
-pub mod state;
 mod sys;
 pub mod system;
 pub mod users;
