@@ -1,0 +1,84 @@
+//! Folders and archives become images, and Spaces of both kinds.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on shall end, and say why"
+)]
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use airlock_e2e::{TestSpace, airlock, home, name, run};
+
+/// A root file system with BusyBox and one file that tells it apart.
+fn make_root(root: &Path, greeting: &str) {
+    for folder in ["bin", "etc", "root"] {
+        std::fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    std::fs::copy("/bin/busybox", root.join("bin/busybox")).expect("package busybox-static");
+    for applet in ["sh", "cat", "id", "ls", "stat"] {
+        symlink("busybox", root.join("bin").join(applet)).unwrap();
+    }
+    std::fs::write(root.join("etc/greeting"), greeting).unwrap();
+}
+
+/// Makes a Space of what `source` names, and removes the image afterwards.
+fn greets(source: &Path, kind: &str, greeting: &str) {
+    let space_name = name("img");
+    let source = source.to_str().unwrap();
+    let args = ["spaces", "create", source, "--name", &space_name];
+    let _ran = airlock([&args[..], &["--kind", kind, "--network", "none"]].concat()).expect(0);
+    let space = TestSpace::adopt(space_name, home());
+    assert_eq!(
+        space.sh("cat /etc/greeting; echo; id -u"),
+        format!("{greeting}\n0")
+    );
+    let image = space.info()["image"].as_str().unwrap().to_owned();
+    let _ran = airlock(["image", "rm", &image]).expect(1).says(&space.name);
+    drop(space);
+    let _ran = airlock(["image", "rm", &image]).expect(0);
+}
+
+#[test]
+fn a_folder_becomes_a_container() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    make_root(&root, "from a folder");
+    greets(&root, "container", "from a folder");
+}
+
+#[test]
+fn an_archive_becomes_a_container_and_a_vm() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    make_root(&root, "from an archive");
+    let archive = folder.path().join("rootfs.tar.gz");
+    let packed = run(Command::new("tar")
+        .arg("-C")
+        .arg(&root)
+        .arg("-czf")
+        .arg(&archive)
+        .arg("."));
+    let _ran = packed.expect(0);
+    for kind in ["container", "vm"] {
+        greets(&archive, kind, "from an archive");
+    }
+}
+
+#[test]
+fn what_is_no_image_is_refused_and_makes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let not_an_archive = folder.path().join("x.tar");
+    std::fs::write(&not_an_archive, "no archive").unwrap();
+    let space = name("no");
+    let create = |source: &str| airlock(["spaces", "create", source, "--name", &space]);
+    let _ran = create(not_an_archive.to_str().unwrap())
+        .expect(1)
+        .says("x.tar");
+    let _ran = create("./missing").expect(3).says("missing");
+    // A registry that nobody runs.
+    let _ran = create("oci:127.0.0.1:1/nobody/nothing:1").says("127.0.0.1:1");
+    assert!(!home().join("spaces").join(&space).exists());
+}
