@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use airlock_e2e::{TestSpace, command, same_bytes, write_random};
+use airlock_e2e::{Kind, TestSpace, command, on_both_kinds, same_bytes, write_random};
 
 const GIB: u64 = 1024 * 1024 * 1024;
 /// The most that either side may need beyond what it needs idle.
@@ -47,8 +47,13 @@ fn guestd_peak_kib(space: &TestSpace) -> u64 {
     field_kib(&space.sh(line), "VmHWM:")
 }
 
-fn there_and_back(bytes: u64) {
-    let space = TestSpace::with("large", "linux", &["--memory-mb", "512", "--disk-gb", "24"]);
+fn there_and_back(kind: Kind, bytes: u64) {
+    let space = TestSpace::with(
+        kind,
+        "large",
+        "linux",
+        &["--memory-mb", "512", "--disk-gb", "24"],
+    );
     let folder =
         tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("../target")).unwrap();
     let (there, back) = (folder.path().join("there"), folder.path().join("back"));
@@ -89,24 +94,29 @@ fn there_and_back(bytes: u64) {
     );
 }
 
+on_both_kinds! {
+    every_day: ;
+    slow_on_vm: a_file_larger_than_the_spaces_memory;
+}
+
 /// K5.1, K5.7, scaled to 1 GiB.
-#[test]
-fn a_file_larger_than_the_spaces_memory() {
-    there_and_back(GIB);
+fn a_file_larger_than_the_spaces_memory(kind: Kind) {
+    there_and_back(kind, GIB);
+}
+
+on_both_kinds! {
+    #[ignore = "full size, minutes: cargo xtask torture"]
+    ten_gib_through_half_a_gib_of_memory, sizes_around_powers_of_two;
 }
 
 /// K5.1, K5.7
-#[test]
-#[ignore = "full size, minutes: cargo xtask torture"]
-fn ten_gib_through_half_a_gib_of_memory() {
-    there_and_back(10 * GIB);
+fn ten_gib_through_half_a_gib_of_memory(kind: Kind) {
+    there_and_back(kind, 10 * GIB);
 }
 
 /// K1.8: sizes that do not fit into 31, 32 and 33 bits.
-#[test]
-#[ignore = "full size, minutes: cargo xtask torture"]
-fn sizes_around_powers_of_two() {
-    let space = TestSpace::with("pow", "linux", &["--disk-gb", "24"]);
+fn sizes_around_powers_of_two(kind: Kind) {
+    let space = TestSpace::with(kind, "pow", "linux", &["--disk-gb", "24"]);
     let folder =
         tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("../target")).unwrap();
     let (there, back) = (folder.path().join("there"), folder.path().join("back"));
