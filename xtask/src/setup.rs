@@ -2,13 +2,44 @@
 
 use std::process::Command;
 
-use airlock_image::host::{Arch, Family, Host, install_plan, is_root};
+use airlock_image::host::{Arch, Family, Host, PackageNeed, Purpose, install_plan, is_root};
 use anyhow::{Result, bail};
 
 use crate::run::{run, say};
 
+/// What only the tests need: real peers to try Airlock against.
+const FOR_TESTS: [PackageNeed; 3] = [
+    PackageNeed {
+        package: "docker-registry",
+        tool: "docker-registry",
+        why: "is the registry that images are pulled from",
+        purpose: Purpose::Run,
+    },
+    PackageNeed {
+        package: "busybox-static",
+        tool: "busybox",
+        why: "is what runs in the containers of the OCI tests",
+        purpose: Purpose::Run,
+    },
+    PackageNeed {
+        package: "iproute2",
+        tool: "ip",
+        why: "makes network namespaces for the OCI tests",
+        purpose: Purpose::Run,
+    },
+];
+
 /// Installs what is missing on Debian and Ubuntu; elsewhere says what to install.
 pub(crate) fn run_quietly_if_complete() -> Result<()> {
+    install(&[])
+}
+
+/// The same, with what the tests need on top.
+pub(crate) fn for_tests() -> Result<()> {
+    install(&FOR_TESTS)
+}
+
+fn install(more: &[PackageNeed]) -> Result<()> {
     let arch = if cfg!(target_arch = "aarch64") {
         Arch::Aarch64
     } else {
@@ -16,6 +47,7 @@ pub(crate) fn run_quietly_if_complete() -> Result<()> {
     };
     let missing: Vec<_> = install_plan(arch, !is_root())
         .into_iter()
+        .chain(more.iter().cloned())
         .filter(|need| !need.is_met())
         .collect();
     if missing.is_empty() {

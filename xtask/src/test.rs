@@ -35,7 +35,7 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
 
 /// All tests.
 pub(crate) fn all(root: &Path, filter: Option<&str>) -> Result<()> {
-    setup::run_quietly_if_complete()?;
+    setup::for_tests()?;
     if filter.is_none() {
         unit(root)?;
     }
@@ -47,7 +47,7 @@ pub(crate) fn all(root: &Path, filter: Option<&str>) -> Result<()> {
 
 /// The tests that are too long for every day, one after the other.
 pub(crate) fn torture(root: &Path) -> Result<()> {
-    setup::run_quietly_if_complete()?;
+    setup::for_tests()?;
     run(end_to_end(root)?.args(["--ignored", "--nocapture", "--test-threads", "1"]))
 }
 

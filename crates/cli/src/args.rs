@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use airlock::image::ImageSource;
 use airlock_model::{Accel, ImageName, Kind, Network, Runtime, SpaceName};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
@@ -55,6 +56,9 @@ pub(crate) enum Command {
     /// List, build and remove images
     #[command(subcommand)]
     Image(ImageCommand),
+    /// Read and change settings
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Say what this host has, what is missing, and how to mend it
     Doctor(DoctorArgs),
     /// Measure
@@ -87,8 +91,9 @@ pub(crate) enum SpacesCommand {
 /// What the new Space is to be.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// Image to start from; built first if it is missing
-    pub(crate) image: ImageName,
+    /// Image to start from: a name (built first if it is missing), oci:REF from a registry, a
+    /// folder, or an archive (.tar, .tar.gz, .tar.zst) of a root file system
+    pub(crate) image: ImageSource,
     /// Its name: a-z, 0-9 and -, at most 63; made up if absent
     #[arg(long, value_name = "N")]
     pub(crate) name: Option<SpaceName>,
@@ -169,6 +174,29 @@ pub(crate) struct DeleteArgs {
     /// Print one JSON object a line for each Space
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What to do with settings.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Show all settings and the values in force
+    List {
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the value in force of a setting
+    Get {
+        /// The setting
+        key: String,
+    },
+    /// Change a setting
+    Set {
+        /// The setting, such as default.kind
+        key: String,
+        /// Its new value
+        value: String,
+    },
 }
 
 /// What to do with images.

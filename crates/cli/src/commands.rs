@@ -10,6 +10,7 @@ use crate::output::{self, Output};
 
 mod bench;
 mod build_talk;
+mod config;
 mod cp;
 mod doctor;
 mod exec;
@@ -42,6 +43,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> Result<(), Comma
         Command::Cp(args) => cp::run(args, context).await,
         Command::Exec(args) => exec::run(args, context).await,
         Command::Image(command) => image::run(command, context).await,
+        Command::Config(command) => config::run(command, context),
         Command::Doctor(args) => doctor::run(&args, context).await,
         Command::Bench(command) => bench::run(command, context).await,
         Command::Completions { shell } => {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use airlock_engine::doctor::DoctorReport;
-use airlock_engine::image::Catalog;
-use airlock_engine::{Engine, Event, SpaceInfo};
-use airlock_model::{SpaceName, SpaceSpec};
+use airlock_engine::image::{Catalog, ImageSource};
+use airlock_engine::{Engine, EngineError, Event, SpaceInfo};
+use airlock_model::{ImageName, SpaceName, SpaceSpec};
 use tokio_util::sync::CancellationToken;
 
 use crate::space::Space;
@@ -46,9 +46,38 @@ impl Airlock {
         })
     }
 
+    /// Every setting's name and the value in force.
+    pub fn list_settings(&self) -> Result<Vec<(&'static str, String)>, Error> {
+        Ok(self.engine.list_settings().map_err(EngineError::from)?)
+    }
+
+    /// The value in force of the setting `key`.
+    pub fn get_setting(&self, key: &str) -> Result<String, Error> {
+        Ok(self.engine.get_setting(key).map_err(EngineError::from)?)
+    }
+
+    /// Changes the setting `key`.
+    pub fn set_setting(&self, key: &str, value: &str) -> Result<(), Error> {
+        Ok(self
+            .engine
+            .set_setting(key, value)
+            .map_err(EngineError::from)?)
+    }
+
     /// A name that no Space has.
     pub fn free_name(&self) -> Result<SpaceName, Error> {
         Ok(self.engine.free_name()?)
+    }
+
+    /// Makes an image of what `source` names, and gives its name; what was imported before is used
+    /// again. An image of the catalog is given as it is.
+    pub async fn import(
+        &self,
+        source: ImageSource,
+        events: impl Fn(Event) + Send + Sync,
+        cancel: &CancellationToken,
+    ) -> Result<ImageName, Error> {
+        Ok(self.engine.import(source, &events, cancel).await?)
     }
 
     /// Makes a Space, its image first if need be, and connects to it. On an error, or when

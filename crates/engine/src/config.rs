@@ -120,12 +120,14 @@ impl Key {
     fn set(self, settings: &mut Settings, value: &str) -> Result<(), ConfigError> {
         match self {
             Self::DefaultKind => {
-                let kind = value.parse().map_err(|error: airlock_model::space::UnknownWord| {
-                    ConfigError::Value {
-                        key: self.as_str(),
-                        reason: error.to_string(),
-                    }
-                })?;
+                let kind = value
+                    .parse()
+                    .map_err(
+                        |error: airlock_model::space::UnknownWord| ConfigError::Value {
+                            key: self.as_str(),
+                            reason: error.to_string(),
+                        },
+                    )?;
                 settings.default.kind = Some(kind);
             }
         }

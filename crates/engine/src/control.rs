@@ -1,16 +1,20 @@
 //! Start, stop and delete.
 
+use std::collections::HashSet;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use airlock_keeper::protocol::{Request, Response, Status, TransportError};
 use airlock_keeper::read_state;
-use airlock_model::{SpaceName, SpaceState};
+use airlock_model::{ImageName, Kind, SpaceName, SpaceState};
+use airlock_oci::cgroup::{self, Support};
 use tokio_util::sync::CancellationToken;
 
 use crate::home::TRASH_PREFIX;
 use crate::record::Record;
-use crate::{Engine, EngineError, EventSink, SpaceInfo};
+use crate::{Engine, EngineError, EventSink, SpaceInfo, mapped};
 
 /// How long a Space may take to shut down by itself.
 const STOP_GRACE: Duration = Duration::from_secs(20);
@@ -61,8 +65,12 @@ impl Engine {
         if !self.home.space(name).dir().exists() {
             return Ok(false);
         }
+        let record = Record::read(&self.home, name).ok();
         self.end_keeper(name, Duration::ZERO).await?;
         self.remove_files(name)?;
+        if let Some(record) = record {
+            self.prune(&record.spec.image);
+        }
         Ok(true)
     }
 
@@ -140,7 +148,32 @@ impl Engine {
                 .await
                 .map_err(|_elapsed| EngineError::DoesNotEnd { name: name.clone() })?;
         }
+        if let Ok(record) = Record::read(&self.home, name)
+            && record.spec.kind == Kind::Container
+            && let Some(place) = Support::detect().place(&record.machine_id)
+        {
+            cgroup::remove(&place);
+        }
         Ok(())
+    }
+
+    /// Removes what older builds of `image` left for Spaces that are gone by now.
+    ///
+    /// Best effort: what cannot be removed now is tried again with the next Space.
+    fn prune(&self, image: &ImageName) {
+        let catalog = self.catalog();
+        let trees: HashSet<PathBuf> = self
+            .names()
+            .filter_map(|name| Record::read(&self.home, &name).ok()?.container)
+            .map(|base| base.tree)
+            .collect();
+        let pruned = catalog.prune_trees(image, &|tree| trees.contains(tree));
+        // A Space's own name for its root disk is a second link to it.
+        let has_links = |root: &Path| fs_err::metadata(root).is_ok_and(|meta| meta.nlink() > 1);
+        let pruned = pruned.and_then(|_| catalog.prune_roots(image, &has_links));
+        if let Err(error) = pruned {
+            tracing::debug!(%error, "cannot remove what older builds left");
+        }
     }
 
     /// Removes the files of `name`: first out of the way, so that the name is free at once and
@@ -164,7 +197,7 @@ impl Engine {
                 });
             }
         }
-        match fs_err::remove_dir_all(&trash) {
+        match mapped::remove(&trash) {
             Ok(()) => Ok(()),
             // Somebody else's sweep was faster.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

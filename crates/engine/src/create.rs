@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use airlock_image::{Catalog, Image, ImageError, OnProgress, Owners, Tree};
+use airlock_image::{Catalog, Image, ImageSource, OnProgress};
 use airlock_keeper::protocol::{ContainerLaunch, Launch, MachineLaunch, VmLaunch};
 use airlock_model::size::GIB;
-use airlock_model::{Kind, SpaceSpec};
+use airlock_model::{ImageName, Kind, SpaceSpec};
 use airlock_oci::Ids;
 use airlock_process::RunAs;
 use airlock_qemu::accel::{self, KERNEL_MARKER, PROBE_DEADLINE, ProbeContext};
@@ -17,8 +17,8 @@ use rustix::fs::{CWD, FlockOperation, RenameFlags};
 use tokio_util::sync::CancellationToken;
 
 use crate::home::{MAKER_LOCK, NEW_PREFIX};
-use crate::record::{Record, base_disk};
-use crate::{Engine, EngineError, Event, EventSink, SpaceInfo};
+use crate::record::{ContainerBase, Record, base_disk};
+use crate::{Engine, EngineError, Event, EventSink, SpaceInfo, mapped};
 
 /// Longest boot, unless `AIRLOCK_BOOT_TIMEOUT_S` says otherwise: under software emulation on a
 /// busy host a boot takes many times longer than usual.
@@ -52,13 +52,14 @@ impl Engine {
         let mut record = Record {
             spec,
             kind_reason: decision.reason,
-            tree: None,
+            container: None,
             machine_id: machine_id()?,
             created_at_unix_ns: now_unix_ns(),
         };
         let base = self.base(&record, events, cancel).await?;
-        if let Base::Tree(tree) = &base {
-            record.tree = Some(tree.path.clone());
+        match &base {
+            Base::Image(_) => {}
+            Base::Container(container) => record.container = Some(container.clone()),
         }
         let made = self.make_files(&record, &base).await?;
         if cancel.is_cancelled() {
@@ -72,6 +73,19 @@ impl Engine {
         self.info(&name)
     }
 
+    /// Makes an image of what `source` names, unless that was done before.
+    pub async fn import(
+        &self,
+        source: ImageSource,
+        events: EventSink<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<ImageName, EngineError> {
+        let import = move |catalog: Catalog, report: &OnProgress<'_>, cancel: &_| {
+            Ok(catalog.import(&source, report, cancel)?)
+        };
+        self.blocking(import, events, cancel).await
+    }
+
     /// What the Space of `record` is based on, built or unpacked if need be.
     pub(crate) async fn base(
         &self,
@@ -83,22 +97,25 @@ impl Engine {
         match record.spec.kind {
             Kind::Auto | Kind::Vm => {
                 let build = move |catalog: Catalog, report: &OnProgress<'_>, cancel: &_| {
-                    catalog.ensure(&name, report, cancel)
+                    Ok(catalog.ensure(&name, report, cancel)?)
                 };
                 Ok(Base::Image(self.blocking(build, events, cancel).await?))
             }
             Kind::Container => {
-                let owners = match Ids::choose().file_base() {
-                    Some(base) => Owners::Shifted {
-                        uid_base: base,
-                        gid_base: base,
-                    },
-                    None => Owners::Caller,
+                if let Some(base) = &record.container {
+                    return Ok(Base::Container(base.clone()));
+                }
+                let ids = Ids::choose();
+                let home = self.home.clone();
+                let unpack = move |_: Catalog, report: &OnProgress<'_>, cancel: &_| {
+                    mapped::unpack(&home, &name, ids, report, cancel)
                 };
-                let unpack = move |catalog: Catalog, report: &OnProgress<'_>, cancel: &_| {
-                    catalog.ensure_tree(&name, owners, report, cancel)
-                };
-                Ok(Base::Tree(self.blocking(unpack, events, cancel).await?))
+                let tree = self.blocking(unpack, events, cancel).await?;
+                Ok(Base::Container(ContainerBase {
+                    tree: tree.path,
+                    ids,
+                    env: tree.env,
+                }))
             }
         }
     }
@@ -106,7 +123,7 @@ impl Engine {
     /// Does blocking work of minutes on the catalog; its progress goes to `events`.
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(Catalog, &OnProgress<'_>, &CancellationToken) -> Result<T, ImageError>
+        work: impl FnOnce(Catalog, &OnProgress<'_>, &CancellationToken) -> Result<T, EngineError>
         + Send
         + 'static,
         events: EventSink<'_>,
@@ -129,7 +146,7 @@ impl Engine {
         let joined = working
             .await
             .map_err(|error| EngineError::KeeperStart(std::io::Error::other(error)))?;
-        Ok(joined?)
+        joined
     }
 
     async fn make_files(&self, record: &Record, base: &Base) -> Result<Unfinished, EngineError> {
@@ -172,7 +189,7 @@ impl Engine {
             Base::Image(image) => {
                 MachineLaunch::Vm(self.vm_launch(record, image, events, cancel).await?)
             }
-            Base::Tree(tree) => MachineLaunch::Container(container_launch(record, tree)?),
+            Base::Container(base) => MachineLaunch::Container(container_launch(record, base)?),
         };
         let launch = Launch {
             home: self.home.root().to_owned(),
@@ -226,20 +243,25 @@ impl Engine {
 pub(crate) enum Base {
     /// A kernel, an initramfs and perhaps a root disk.
     Image(Image),
-    /// A root folder.
-    Tree(Tree),
+    /// A root folder and its ids.
+    Container(ContainerBase),
 }
 
-fn container_launch(record: &Record, tree: &Tree) -> Result<ContainerLaunch, EngineError> {
+fn container_launch(record: &Record, base: &ContainerBase) -> Result<ContainerLaunch, EngineError> {
+    if !base.tree.is_dir() {
+        return Err(EngineError::Damaged {
+            path: base.tree.clone(),
+            reason: "the image's folder that the Space is based on is gone".to_owned(),
+        });
+    }
     let runtime = airlock_oci::runtime::find(record.spec.runtime)?;
     Ok(ContainerLaunch {
         runtime: runtime.name,
         program: runtime.path,
         version: runtime.version,
-        // The one it was made from: what the Space changed makes sense above that alone.
-        tree: record.tree.clone().unwrap_or_else(|| tree.path.clone()),
-        ids: Ids::choose(),
-        env: tree.env.clone(),
+        tree: base.tree.clone(),
+        ids: base.ids,
+        env: base.env.clone(),
     })
 }
 

@@ -1,7 +1,9 @@
 //! What this host has, what it lacks, and how to mend that.
 
 use airlock_image::host::{Arch as PackageArch, Family, Host, Purpose, install_plan, is_root};
-use airlock_model::{Accel, ImageName};
+use airlock_model::{Accel, ImageName, Runtime};
+use airlock_oci::Ids;
+use airlock_oci::cgroup::Support;
 use airlock_process::RunAs;
 use airlock_qemu::accel::{self, KERNEL_MARKER, PROBE_DEADLINE, ProbeContext};
 use airlock_qemu::{Arch, discover};
@@ -58,6 +60,9 @@ impl Engine {
         let mut findings = Vec::new();
         let qemu = self.qemu(&mut findings).await;
         findings.push(self.accelerator(qemu.as_ref()).await);
+        findings.push(containers());
+        findings.push(container_ids());
+        findings.push(limits());
         findings.push(network());
         findings.extend(tools());
         findings.push(self.images());
@@ -186,6 +191,60 @@ fn missing(name: &'static str, detail: String, hint: String) -> Finding {
         verdict: Verdict::Missing,
         detail,
         hint,
+    }
+}
+
+/// Whether container Spaces can be made, and by what.
+fn containers() -> Finding {
+    const NAME: &str = "containers";
+    let found: Vec<String> = Runtime::ALL
+        .iter()
+        .filter(|name| !matches!(name, Runtime::Auto | Runtime::Qemu))
+        .filter_map(|name| airlock_oci::runtime::find(*name).ok())
+        .map(|runtime| runtime.to_string())
+        .collect();
+    match airlock_oci::runtime::find(Runtime::Auto) {
+        Ok(first) => ok(
+            NAME,
+            format!("{} ({} is used)", found.join(", "), first.name),
+        ),
+        Err(error) => Finding {
+            name: NAME,
+            verdict: Verdict::Warning,
+            detail: format!("{error}; Spaces are VMs"),
+            hint: Some(error.hint()),
+        },
+    }
+}
+
+fn container_ids() -> Finding {
+    const NAME: &str = "container ids";
+    let ids = Ids::choose();
+    match ids {
+        Ids::Root { .. } | Ids::Subordinate { .. } => ok(NAME, ids.describe()),
+        Ids::Single => Finding {
+            name: NAME,
+            verdict: Verdict::Warning,
+            detail: ids.describe(),
+            hint: Some("install uidmap, and give yourself ranges: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER".to_owned()),
+        },
+    }
+}
+
+fn limits() -> Finding {
+    const NAME: &str = "container limits";
+    let support = Support::detect();
+    match support {
+        Support::Limits { .. } => ok(NAME, support.describe()),
+        Support::None { .. } => Finding {
+            name: NAME,
+            verdict: Verdict::Warning,
+            detail: support.describe(),
+            hint: Some(
+                "a session of systemd with cgroup version 2 gives users groups of their own"
+                    .to_owned(),
+            ),
+        },
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use airlock_image::ImageError;
+use airlock_image::{ImageError, ImportError};
 use airlock_model::{SpaceName, SpaceState};
 
 /// What a caller can act on; each has an exit code of its own in the CLI.
@@ -116,6 +116,9 @@ pub enum EngineError {
     /// The image cannot be had.
     #[error("the image cannot be had")]
     Image(#[from] ImageError),
+    /// Files of other owners cannot be worked on.
+    #[error("the image cannot be had")]
+    Mapped(#[from] crate::mapped::MappedError),
     /// QEMU cannot be used.
     #[error("QEMU cannot be used")]
     Qemu(#[from] airlock_qemu::discover::DiscoverError),
@@ -210,6 +213,7 @@ impl EngineError {
             | Self::Refused { .. } => ErrorKind::Failure,
             Self::OutOfRange { .. } | Self::Conflict { .. } => ErrorKind::Usage,
             Self::Config(error) => error.kind(),
+            Self::Mapped(error) => error.kind(),
             Self::NoHome
             | Self::Runtime(_)
             | Self::Qemu(_)
@@ -226,10 +230,16 @@ impl EngineError {
                 ImageError::Unknown { .. } | ImageError::NotBuilt { .. } => ErrorKind::NotFound,
                 ImageError::MissingTools { .. }
                 | ImageError::Guestd { .. }
-                | ImageError::NoRoot { .. } => {
-                    ErrorKind::Unsupported
-                }
+                | ImageError::NoRoot { .. } => ErrorKind::Unsupported,
                 ImageError::Io(source) => io_kind(source),
+                ImageError::Import { source, .. } => match &**source {
+                    ImportError::Source(_) | ImportError::Name(_) => ErrorKind::Usage,
+                    ImportError::Read { source, .. } => io_kind(source),
+                    ImportError::NotAFolder { .. } => ErrorKind::NotFound,
+                    ImportError::Interrupted { .. } => ErrorKind::NoAnswer,
+                    ImportError::WrongPlatform { .. } => ErrorKind::Unsupported,
+                    _ => ErrorKind::Failure,
+                },
                 ImageError::Damaged { .. }
                 | ImageError::InUse { .. }
                 | ImageError::Busy { .. }
@@ -259,6 +269,7 @@ impl EngineError {
             Self::Damaged { .. } => vec!["delete the Space: `airlock spaces delete` works".into()],
             Self::Conflict { first, second } => vec![format!("leave {first} or {second} away")],
             Self::Config(error) => vec![error.hint()],
+            Self::Mapped(error) => error.hint().into_iter().collect(),
             Self::Runtime(error) => vec![error.hint()],
             Self::Image(error) => error.hint().into_iter().collect(),
             Self::Qemu(error) => vec![error.hint()],

@@ -78,7 +78,7 @@ impl Engine {
             let dead = name.starts_with(TRASH_PREFIX)
                 || (name.starts_with(NEW_PREFIX) && maker_is_gone(&entry.path()));
             if dead
-                && let Err(error) = fs_err::remove_dir_all(entry.path())
+                && let Err(error) = crate::mapped::remove(&entry.path())
                 && error.kind() != io::ErrorKind::NotFound
             {
                 tracing::debug!(%error, "cannot sweep");

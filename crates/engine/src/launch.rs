@@ -39,7 +39,7 @@ pub(crate) async fn launch(
 }
 
 fn spawn() -> Result<Child, EngineError> {
-    let mut command = Command::new(keeper_program()?);
+    let mut command = Command::new(own_program()?);
     command
         .arg("keeper")
         .current_dir("/")
@@ -51,9 +51,9 @@ fn spawn() -> Result<Child, EngineError> {
     command.spawn().map_err(EngineError::KeeperStart)
 }
 
-/// The program that runs as keeper: what the variable names, else this very program if it is
+/// The program that runs as keeper and the like: what the variable names, else this very program if it is
 /// `airlock`, else the `airlock` beside it or in `PATH`.
-fn keeper_program() -> Result<PathBuf, EngineError> {
+pub(crate) fn own_program() -> Result<PathBuf, EngineError> {
     let named = std::env::var_os(KEEPER_VARIABLE).filter(|value| !value.is_empty());
     if let Some(named) = named {
         return Ok(PathBuf::from(named));

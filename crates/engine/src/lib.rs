@@ -12,19 +12,34 @@ mod home;
 mod kind;
 mod launch;
 mod list;
+mod mapped;
 mod names;
 mod record;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use airlock_image::Catalog;
 use airlock_model::{HomePaths, SpaceName};
 
 pub use airlock_image as image;
-pub use airlock_keeper::internal_main;
 pub use airlock_keeper::protocol;
 pub use error::{EngineError, ErrorKind};
 pub use list::SpaceInfo;
+pub use mapped::MappedError;
+
+/// Runs one of Airlock's own processes if `args`, the whole command line, ask for one.
+///
+/// Must be called first thing in `main`, before any thread is started or file opened.
+pub fn internal_main(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+    let mut args = args.into_iter();
+    let (program, word) = (args.next()?, args.next()?);
+    if word == mapped::WORD {
+        return Some(mapped::main());
+    }
+    airlock_keeper::internal_main([program, word].into_iter().chain(args))
+}
 
 /// The build of this program, as guestd and keepers report theirs too.
 pub const BUILD: &str = match option_env!("AIRLOCK_BUILD_ID") {

@@ -57,17 +57,10 @@ impl Engine {
     /// Every Space, by name. One whose files are damaged is listed as crashed, with the reason.
     pub fn list(&self) -> Result<Vec<SpaceInfo>, EngineError> {
         let folder = self.home.spaces();
-        let entries = fs_err::read_dir(&folder).map_err(EngineError::file("list", &folder))?;
+        // Fails here rather than showing an empty list.
+        fs_err::read_dir(&folder).map_err(EngineError::file("list", &folder))?;
         let mut spaces = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(EngineError::file("list", &folder))?;
-            // Folders of Spaces being made or removed have names that no Space can have.
-            let name = entry
-                .file_name()
-                .into_string()
-                .ok()
-                .and_then(|n| SpaceName::new(n).ok());
-            let Some(name) = name else { continue };
+        for name in self.names() {
             match self.info(&name) {
                 Ok(info) => spaces.push(info),
                 // Deleted since the folder was read.
@@ -77,6 +70,16 @@ impl Engine {
         }
         spaces.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(spaces)
+    }
+
+    /// The name of every Space that has a folder.
+    pub(crate) fn names(&self) -> impl Iterator<Item = SpaceName> {
+        let entries = fs_err::read_dir(self.home.spaces());
+        // Folders of Spaces being made or removed have names that no Space can have.
+        entries
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| SpaceName::new(entry.ok()?.file_name().into_string().ok()?).ok())
     }
 
     /// One Space.
@@ -239,7 +242,7 @@ mod tests {
         let record = Record {
             spec: SpaceSpec::new(name.clone(), ImageName::new("tiny").unwrap()),
             kind_reason: None,
-            tree: None,
+            container: None,
             machine_id: "0".repeat(32),
             created_at_unix_ns: 1,
         };

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use airlock_model::{HomePaths, SpaceName, SpacePaths, SpaceSpec};
+use airlock_oci::Ids;
 use serde::{Deserialize, Serialize};
 
 use crate::EngineError;
@@ -16,13 +17,25 @@ pub(crate) struct Record {
     /// Why it is of that kind.
     #[serde(default)]
     pub(crate) kind_reason: Option<String>,
-    /// The image's unpacked root folder, on which all that a container Space changed is based.
+    /// What a container Space is based on.
     #[serde(default)]
-    pub(crate) tree: Option<PathBuf>,
+    pub(crate) container: Option<ContainerBase>,
     /// 32 hexadecimal digits.
     pub(crate) machine_id: String,
     /// When it was made, nanoseconds since the Unix epoch.
     pub(crate) created_at_unix_ns: u64,
+}
+
+/// What a container Space is based on, for its whole life: what it changed makes sense above this
+/// very folder and with these very ids alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ContainerBase {
+    /// The image's unpacked root folder.
+    pub(crate) tree: PathBuf,
+    /// The ids that own its files.
+    pub(crate) ids: Ids,
+    /// Environment that the image asks for.
+    pub(crate) env: Vec<(String, String)>,
 }
 
 impl Record {

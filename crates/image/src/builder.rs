@@ -11,6 +11,7 @@ use crate::busybox::Busybox;
 use crate::catalog::OnProgress;
 use crate::error::BuildError;
 use crate::host::Arch;
+use crate::import::{self, Imported};
 use crate::initramfs;
 use crate::job::{Job, link_or_copy};
 use crate::kernel::Kernel;
@@ -32,30 +33,31 @@ pub(crate) enum Recipe {
     Tiny,
     /// The initramfs leads to a root file system.
     Linux,
+    /// The same, but the root file system is made of layers that came from elsewhere.
+    Imported,
 }
 
 impl Recipe {
-    const ALL: [Self; 2] = [Self::Tiny, Self::Linux];
+    /// The images that can be built from nothing, by their names.
+    const NAMED: [(&str, Self); 2] = [("tiny", Self::Tiny), ("linux", Self::Linux)];
 
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Tiny => "tiny",
-            Self::Linux => "linux",
-        }
-    }
-
-    /// The recipe for an image of this name.
-    pub(crate) fn of(name: &ImageName) -> Option<Self> {
-        Self::ALL
+    /// The recipe for the image of this name, whose folder is `dir`.
+    pub(crate) fn of(name: &ImageName, dir: &Path) -> Option<Self> {
+        Self::NAMED
             .into_iter()
-            .find(|recipe| recipe.as_str() == name.as_str())
+            .find(|(known, _)| *known == name.as_str())
+            .map(|(_, recipe)| recipe)
+            .or_else(|| {
+                let imported = Imported::read(dir).ok().flatten();
+                imported.map(|_| Self::Imported)
+            })
     }
 
-    /// The names of all images that can be built.
+    /// The names of all images that can be built from nothing.
     pub(crate) fn names() -> impl Iterator<Item = ImageName> {
-        Self::ALL
+        Self::NAMED
             .into_iter()
-            .filter_map(|recipe| ImageName::new(recipe.as_str()).ok())
+            .filter_map(|(name, _)| ImageName::new(name).ok())
     }
 
     /// Whether a build from what is on this disk would give the same image again.
@@ -69,7 +71,9 @@ impl Recipe {
             && !newer_kernel
             && match self {
                 Self::Tiny => manifest.root.is_none(),
-                Self::Linux => manifest.root.as_ref().is_some_and(|root| self.made(root)),
+                Self::Linux | Self::Imported => {
+                    manifest.root.as_ref().is_some_and(|root| self.made(root))
+                }
             }
     }
 
@@ -78,6 +82,8 @@ impl Recipe {
         match self {
             Self::Tiny => false,
             Self::Linux => root.recipe == rootfs::RECIPE,
+            // Which layers is no question: another content is an image of another name.
+            Self::Imported => root.recipe == import::root::RECIPE,
         }
     }
 }
@@ -108,8 +114,9 @@ pub(crate) fn build(request: &Request<'_>) -> Result<Manifest, BuildError> {
     let kernel = Kernel::obtain(&job, request.freshness)?;
     let root = match request.recipe {
         Recipe::Tiny => None,
-        Recipe::Linux => Some(root::obtain(
+        Recipe::Linux | Recipe::Imported => Some(root::obtain(
             &job,
+            request.recipe,
             &dir,
             request.freshness,
             before.as_ref(),
@@ -117,7 +124,7 @@ pub(crate) fn build(request: &Request<'_>) -> Result<Manifest, BuildError> {
     };
     let busybox = match request.recipe {
         Recipe::Tiny => Some(Busybox::obtain(&job, request.freshness)?),
-        Recipe::Linux => None,
+        Recipe::Linux | Recipe::Imported => None,
     };
 
     job.report(Phase::WritingInitramfs, None, "");
@@ -221,8 +228,10 @@ fn remove_leftovers(dir: &Path, now: &Manifest, before: Option<&Manifest>) {
     };
     for entry in entries.flatten() {
         let file = entry.file_name();
-        let is_kept =
-            root::is_root(&file) || tree::is_ours(&file) || keep.iter().any(|name| **name == *file);
+        let is_kept = root::is_root(&file)
+            || tree::is_ours(&file)
+            || import::is_ours(&file)
+            || keep.iter().any(|name| **name == *file);
         if !is_kept {
             let _ = fs::remove_file(entry.path());
         }

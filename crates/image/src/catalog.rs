@@ -19,6 +19,7 @@ use crate::builder::{self, Recipe};
 use crate::error::{BuildError, ImageError};
 use crate::guestd_bin::{self, GuestdBin};
 use crate::host::Arch;
+use crate::import::{self, Imported};
 use crate::job::log_path;
 use crate::manifest::{self, Manifest};
 use crate::part::Freshness;
@@ -26,6 +27,7 @@ use crate::progress::{Phase, Progress};
 use crate::tree::{self, TreeError};
 use crate::workdir::{FileLock, sweep};
 
+mod imports;
 mod trees;
 
 #[cfg(test)]
@@ -65,10 +67,14 @@ pub struct Image {
 pub struct ImageInfo {
     /// Its name.
     pub name: ImageName,
-    /// Whether it can be used without a build.
+    /// Whether it can be used without a build; an imported image's root file system for VM
+    /// Spaces is made when the first one needs it.
     pub built: bool,
     /// What it takes on the disk; 0 if not built.
     pub disk_bytes: u64,
+    /// What it was imported from, such as `oci:docker.io/library/alpine:3.20` or a path; `None`
+    /// for an image that Airlock builds.
+    pub source: Option<String>,
     /// SHA-256 over all files, in hexadecimal.
     pub digest: Option<String>,
     /// When it was built, in seconds since the Unix epoch.
@@ -118,7 +124,7 @@ impl Catalog {
             .into_iter()
             .map(|name| self.info(name))
             .filter(
-                |info| !matches!(info, Ok(info) if !info.built && Recipe::of(&info.name).is_none()),
+                |info| !matches!(info, Ok(info) if !info.built && self.recipe(&info.name).is_none()),
             )
             .collect()
     }
@@ -127,12 +133,19 @@ impl Catalog {
         let dir = self.home.image(&name);
         let manifest = Manifest::read(&dir).map_err(ImageError::Io)?;
         let whole = manifest.filter(|manifest| manifest.first_damaged(&dir).is_none());
+        let imported = Imported::read(&dir)
+            .map_err(ImageError::Io)?
+            .filter(|imported| imported.is_whole(&dir));
+        let imported = imported.as_ref();
+        let digest = whole.as_ref().map(Manifest::digest);
+        let created_unix = whole.as_ref().map(|manifest| manifest.created_unix);
         Ok(ImageInfo {
             name,
-            built: whole.is_some(),
+            built: whole.is_some() || imported.is_some(),
             disk_bytes: disk_bytes(&dir),
-            digest: whole.as_ref().map(Manifest::digest),
-            created_unix: whole.as_ref().map(|manifest| manifest.created_unix),
+            source: imported.map(|imported| imported.origin.to_string()),
+            digest: digest.or_else(|| imported.map(Imported::digest)),
+            created_unix: created_unix.or(imported.map(|imported| imported.created_unix)),
             kernel_version: whole.map(|manifest| manifest.kernel_version),
         })
     }
@@ -141,7 +154,7 @@ impl Catalog {
     pub fn get(&self, name: &ImageName) -> Result<Image, ImageError> {
         let dir = self.home.image(name);
         let Some(manifest) = Manifest::read(&dir).map_err(ImageError::Io)? else {
-            return Err(match Recipe::of(name) {
+            return Err(match self.recipe(name) {
                 Some(_) => ImageError::NotBuilt { name: name.clone() },
                 None => self.unknown(name),
             });
@@ -189,7 +202,7 @@ impl Catalog {
         on_progress: &OnProgress<'_>,
         cancel: &CancellationToken,
     ) -> Result<Image, ImageError> {
-        let Some(recipe) = Recipe::of(name) else {
+        let Some(recipe) = self.recipe(name) else {
             // Somebody put it there; it is used as it is.
             return self.get(name);
         };
@@ -250,7 +263,7 @@ impl Catalog {
     ) -> Result<u64, ImageError> {
         let dir = self.home.image(name);
         if disk_bytes(&dir) == 0 {
-            return Err(match Recipe::of(name) {
+            return Err(match self.recipe(name) {
                 Some(_) => ImageError::NotBuilt { name: name.clone() },
                 None => self.unknown(name),
             });
@@ -284,7 +297,8 @@ impl Catalog {
             return Ok(0);
         };
         let manifest = Manifest::read(&dir).map_err(ImageError::Io)?;
-        let current = Recipe::of(name)
+        let current = self
+            .recipe(name)
             .map(|recipe| builder::root::current(&dir, recipe, manifest.as_ref()))
             .transpose()
             .map_err(ImageError::Io)?
@@ -317,6 +331,10 @@ impl Catalog {
         sweep(&self.home.cache()).map_err(ImageError::Io)
     }
 
+    fn recipe(&self, name: &ImageName) -> Option<Recipe> {
+        Recipe::of(name, &self.home.image(name))
+    }
+
     fn lock_path(&self, name: &ImageName) -> PathBuf {
         self.home.cache().join(format!("build-{name}.lock"))
     }
@@ -345,6 +363,7 @@ fn build_failed(home: &HomePaths, name: &ImageName, source: BuildError) -> Image
         | BuildError::NoPackage { .. }
         | BuildError::NotInPackage { .. }
         | BuildError::Module { .. }
+        | BuildError::Tree(_)
         | BuildError::Io(_) => {
             let log = log_path(home, &name);
             ImageError::Build { name, log, source }
@@ -395,7 +414,11 @@ fn private_folder(path: &Path) -> io::Result<()> {
 /// Removes an image's folder.
 fn remove_image(dir: &Path) -> io::Result<()> {
     // The descriptions go first: from here on there is no image, whatever happens.
-    for file in [manifest::FILE_NAME, builder::root::FILE_NAME] {
+    for file in [
+        manifest::FILE_NAME,
+        builder::root::FILE_NAME,
+        import::FILE_NAME,
+    ] {
         builder::remove_if_there(&dir.join(file))?;
     }
     for tree in tree::all(dir)? {

@@ -8,6 +8,7 @@ use airlock_model::{ImageName, SpaceName};
 use crate::command::CommandError;
 use crate::guestd_bin::GuestdError;
 use crate::host::MissingTools;
+use crate::import::ImportError;
 use crate::tree::TreeError;
 
 /// Why an image cannot be had or removed.
@@ -85,6 +86,14 @@ pub enum ImageError {
         /// What went wrong.
         source: BuildError,
     },
+    /// The image cannot be imported.
+    #[error("cannot import the image {image}")]
+    Import {
+        /// What was to be imported.
+        image: String,
+        /// What went wrong.
+        source: Box<ImportError>,
+    },
     /// The root file system cannot be made a folder.
     #[error("cannot unpack the image {name}")]
     Tree {
@@ -115,7 +124,21 @@ fn join(spaces: &[SpaceName]) -> String {
 impl ImageError {
     /// Whether it ended because the caller wanted it to.
     pub fn is_cancelled(&self) -> bool {
-        matches!(self, Self::Cancelled { .. })
+        match self {
+            Self::Cancelled { .. } => true,
+            Self::Import { source, .. } => matches!(**source, ImportError::Cancelled),
+            Self::Unknown { .. }
+            | Self::NotBuilt { .. }
+            | Self::Damaged { .. }
+            | Self::InUse { .. }
+            | Self::Busy { .. }
+            | Self::MissingTools { .. }
+            | Self::Guestd { .. }
+            | Self::Build { .. }
+            | Self::Tree { .. }
+            | Self::NoRoot { .. }
+            | Self::Io(_) => false,
+        }
     }
 
     /// Whether the host's disk is full.
@@ -123,6 +146,7 @@ impl ImageError {
         match self {
             Self::Build { source, .. } => source.is_disk_full(),
             Self::Tree { source, .. } => source.is_disk_full(),
+            Self::Import { source, .. } => source.is_disk_full(),
             Self::Io(source) => source.kind() == io::ErrorKind::StorageFull,
             Self::Unknown { .. }
             | Self::NotBuilt { .. }
@@ -136,9 +160,23 @@ impl ImageError {
         }
     }
 
-    /// Whether a package server could not be reached.
+    /// Whether a package server or a registry could not be reached.
     pub fn is_network(&self) -> bool {
-        matches!(self, Self::Build { source, .. } if source.is_network())
+        match self {
+            Self::Build { source, .. } => source.is_network(),
+            Self::Import { source, .. } => source.is_network(),
+            Self::Unknown { .. }
+            | Self::NotBuilt { .. }
+            | Self::Damaged { .. }
+            | Self::InUse { .. }
+            | Self::Busy { .. }
+            | Self::MissingTools { .. }
+            | Self::Guestd { .. }
+            | Self::Cancelled { .. }
+            | Self::Tree { .. }
+            | Self::NoRoot { .. }
+            | Self::Io(_) => false,
+        }
     }
 
     /// What a person can do about it.
@@ -154,6 +192,7 @@ impl ImageError {
             Self::Guestd { source, .. } => Some(source.hint().into()),
             Self::Build { source, .. } => source.hint(),
             Self::Tree { source, .. } => source.hint(),
+            Self::Import { source, .. } => source.hint(),
             Self::NoRoot { .. } => Some("use it for VM Spaces: --kind vm".into()),
             Self::Io(_) if self.is_disk_full() => Some(DISK_FULL_HINT.into()),
             Self::Io(_) | Self::Unknown { .. } | Self::Cancelled { .. } => None,
@@ -207,9 +246,30 @@ pub enum BuildError {
         /// What is wrong.
         problem: &'static str,
     },
+    /// The layers of an imported image cannot be unpacked.
+    #[error("cannot unpack the image's layers")]
+    Tree(#[source] TreeError),
     /// A file cannot be read or written.
     #[error("a file operation failed")]
     Io(#[from] io::Error),
+}
+
+impl From<TreeError> for BuildError {
+    fn from(error: TreeError) -> Self {
+        match error {
+            TreeError::Cancelled => Self::Cancelled,
+            TreeError::BadPath { .. }
+            | TreeError::NotBelowFolder { .. }
+            | TreeError::BadHardLink { .. }
+            | TreeError::TooManyFiles { .. }
+            | TreeError::Digest { .. }
+            | TreeError::Unsupported { .. }
+            | TreeError::Archive { .. }
+            | TreeError::Ext4 { .. }
+            | TreeError::Write { .. }
+            | TreeError::Io(_) => Self::Tree(error),
+        }
+    }
 }
 
 impl From<CommandError> for BuildError {
@@ -229,6 +289,7 @@ impl BuildError {
         match self {
             Self::Command(error) => error.is_disk_full(),
             Self::Io(error) => error.kind() == io::ErrorKind::StorageFull,
+            Self::Tree(error) => error.is_disk_full(),
             Self::Cancelled
             | Self::MissingTools(_)
             | Self::Guestd(_)
@@ -260,6 +321,7 @@ impl BuildError {
                  and copy its images folder into this AIRLOCK_HOME"
                     .into(),
             ),
+            Self::Tree(error) => error.hint(),
             Self::NoPackage { .. } => Some("refresh the package lists: apt-get update".into()),
             Self::Cancelled
             | Self::Command(_)

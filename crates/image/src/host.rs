@@ -164,6 +164,7 @@ pub fn install_plan(arch: Arch, user_build: bool) -> Vec<PackageNeed> {
                 Purpose::Run,
             ),
         },
+        need("runc", "runc", "runs container Spaces", Purpose::Run),
         need(
             "passt",
             "passt",
@@ -259,6 +260,23 @@ impl MissingTools {
     /// Checks that every program of `purpose` is there.
     pub fn check(host: &Host, purpose: Purpose) -> Result<(), Self> {
         Self::check_in(host, purpose, find_tool)
+    }
+
+    /// Checks that these programs are there.
+    pub(crate) fn check_tools(host: &Host, tools: &[&str]) -> Result<(), Self> {
+        // An ordinary user's plan has all programs that anybody needs.
+        let needs: Vec<PackageNeed> = install_plan(Arch::HOST, true)
+            .into_iter()
+            .filter(|need| tools.contains(&need.tool) && !need.is_met())
+            .collect();
+        if needs.is_empty() {
+            Ok(())
+        } else {
+            Err(Self {
+                needs,
+                family: host.family,
+            })
+        }
     }
 
     fn check_in(

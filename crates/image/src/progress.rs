@@ -5,7 +5,9 @@ use std::fmt;
 use airlock_model::ImageName;
 
 /// A step of a build, in the order in which they come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub enum Phase {
     /// Another build of the same thing is under way; its result will be used.
     Waiting,
@@ -41,7 +43,7 @@ impl fmt::Display for Phase {
 }
 
 /// One step forward of a build.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Progress {
     /// The image being built.
     pub image: ImageName,

@@ -177,7 +177,7 @@ fn unpack_as_user(
     job.run(tool, &mut |_| {})
 }
 
-fn make_file_system(
+pub(crate) fn make_file_system(
     job: &Job<'_>,
     tree: &Path,
     image: &Path,

@@ -19,6 +19,7 @@ use crate::workdir::sync_folder;
 
 mod error;
 pub(crate) mod ext4;
+pub(crate) mod layer;
 pub(crate) mod owner;
 pub(crate) mod path;
 pub(crate) mod record;
@@ -36,7 +37,7 @@ const PREFIX: &str = "tree-";
 const UNFINISHED_PREFIX: &str = ".tree-";
 
 /// A finished tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Tree {
     /// The folder; it must not be written to.
     pub path: PathBuf,

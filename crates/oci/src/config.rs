@@ -34,7 +34,7 @@ const TTY_GROUP: u32 = 5;
 pub struct IdMapping {
     /// The first id as the Space sees it.
     pub inside: u32,
-    /// The first id as the host sees it; never 0.
+    /// The first id as the host, or the user namespace around the runtime, sees it.
     pub outside: u32,
     /// How many.
     pub count: u32,
@@ -81,6 +81,15 @@ pub enum CgroupMount {
     ReadOnly,
 }
 
+/// Whose the id 0 is where a runtime works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Zero {
+    /// The host's root, whom no Space may be.
+    HostRoot,
+    /// An ordinary user of the host, in a user namespace of that user's.
+    User,
+}
+
 /// Everything that decides what a container Space is and may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerConfig {
@@ -92,6 +101,8 @@ pub struct ContainerConfig {
     pub env: Vec<(String, String)>,
     /// The Space's root folder; owned by the mapped ids, below folders they may pass through.
     pub rootfs: PathBuf,
+    /// Whose id 0 is outside, where the runtime works.
+    pub zero: Zero,
     /// User ids; 0 inside must be among them.
     pub uid_map: Vec<IdMapping>,
     /// Group ids; 0 inside must be among them.

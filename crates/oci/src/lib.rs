@@ -21,10 +21,12 @@ pub mod masks;
 pub mod minder;
 pub mod runtime;
 pub mod seccomp;
+mod sys;
+pub mod userns;
 
 pub use config::{
     CgroupMount, ConfigError, ContainerConfig, DEFAULT_OPEN_FILES, IdKind, IdMapping, Limits,
-    Mount, build,
+    Mount, Zero, build,
 };
 pub use ids::Ids;
 pub use seccomp::{Arch, seccomp_profile};

@@ -18,9 +18,8 @@
 mod init;
 mod mounts;
 mod network;
-mod plan;
+pub mod plan;
 mod start;
-mod sys;
 
 use std::io;
 use std::os::fd::RawFd;
@@ -28,13 +27,14 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use rustix::io::FdFlags;
-use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::UnshareFlags;
 
 pub use plan::{Event, Fds, Mapped, Plan};
 
+use crate::sys::{self, Forked};
+use crate::userns;
 use plan::{receive, send};
-use sys::Forked;
 
 /// Why there is no container.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +52,8 @@ pub(crate) enum MinderError {
         #[source]
         source: io::Error,
     },
+    #[error(transparent)]
+    UserNamespace(#[from] userns::EnterError),
     #[error("cannot set the network")]
     Network(#[from] airlock_netlink::NetworkError),
     #[error("the container cannot be described")]
@@ -76,6 +78,7 @@ impl MinderError {
         let (unsupported, hint) = match self {
             Self::Host { .. } | Self::Network(_) | Self::Config(_) => (false, ""),
             Self::Forbidden { hint, .. } => (true, *hint),
+            Self::UserNamespace(error) => (true, error.hint()),
             Self::Runtime { .. } => (true, "`airlock doctor` says which runtimes work here"),
         };
         Event::Failed {
@@ -109,7 +112,10 @@ fn run(socket: &UnixStream) -> Result<ExitCode, MinderError> {
     let host = MinderError::host;
     let plan: Plan = receive(socket).map_err(host("read the plan"))?;
     if plan.ids.needs_user_namespace() {
-        become_root_of_a_user_namespace(socket)?;
+        userns::enter(|| {
+            send(socket, &Event::WantsIds, None)?;
+            receive::<Mapped>(socket).map(|Mapped {}| ())
+        })?;
     }
     let all = UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWNET;
     sys::unshare(all).map_err(|source| MinderError::Forbidden {
@@ -133,31 +139,6 @@ fn run(socket: &UnixStream) -> Result<ExitCode, MinderError> {
             Ok(wait_for(child))
         }
     }
-}
-
-/// Enters a user namespace, waits for its ids, and becomes root of it.
-fn become_root_of_a_user_namespace(socket: &UnixStream) -> Result<(), MinderError> {
-    let host = MinderError::host;
-    let keeper = rustix::process::getppid();
-    sys::unshare(UnshareFlags::NEWUSER).map_err(|source| MinderError::Forbidden {
-        what: "make a user namespace",
-        hint: "see sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces and \
-               kernel.apparmor_restrict_unprivileged_userns; --kind vm needs none",
-        source,
-    })?;
-    send(socket, &Event::WantsIds, None).map_err(host("report"))?;
-    let Mapped {} = receive(socket).map_err(host("get ids"))?;
-    let (uid, gid) = (rustix::process::Uid::ROOT, rustix::process::Gid::ROOT);
-    rustix::thread::set_thread_res_gid(gid, gid, gid)
-        .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, uid))
-        .map_err(|errno| host("become root of the user namespace")(errno.into()))?;
-    // The kernel forgets it when ids change.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|errno| host("follow the parent")(errno.into()))?;
-    if rustix::process::getppid() != keeper {
-        return Err(host("follow the parent")(io::ErrorKind::BrokenPipe.into()));
-    }
-    Ok(())
 }
 
 fn wait_for(child: Pid) -> ExitCode {

@@ -23,7 +23,7 @@ pub enum FindError {
 }
 
 /// Finds `program`: what the environment variable `variable` names if it is set, else the first
-/// executable of that name in `PATH`.
+/// executable of that name in `PATH` and the administrators' folders.
 pub fn find(program: &str, variable: &'static str) -> Result<PathBuf, FindError> {
     let named = std::env::var_os(variable).filter(|value| !value.is_empty());
     if let Some(path) = named.map(PathBuf::from) {
@@ -38,10 +38,16 @@ pub fn find(program: &str, variable: &'static str) -> Result<PathBuf, FindError>
     })
 }
 
-/// The first executable file called `program` in the folders of `path`.
+/// Folders that an ordinary user's `PATH` lacks on some systems, and in which programs are that
+/// everyone may run.
+const ADMIN_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// The first executable file called `program` in the folders of `path`, or where administrators
+/// have theirs.
 fn in_path(program: &str, path: Option<OsString>) -> Option<PathBuf> {
-    std::env::split_paths(&path?)
+    std::env::split_paths(&path.unwrap_or_default())
         .filter(|folder| folder.is_absolute())
+        .chain(ADMIN_FOLDERS.map(PathBuf::from))
         .map(|folder| folder.join(program))
         .find(|file| {
             file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()

@@ -12,6 +12,7 @@ use fs_err as fs;
 
 use crate::builder::{Recipe, Staged, stage};
 use crate::error::BuildError;
+use crate::import::{self, Imported};
 use crate::job::Job;
 use crate::manifest::{Manifest, RootPiece};
 use crate::part::Freshness;
@@ -53,21 +54,33 @@ pub(crate) fn current(
 /// The image's own root where it is current, else a new one to install.
 pub(crate) fn obtain(
     job: &Job<'_>,
+    recipe: Recipe,
     dir: &Path,
     freshness: Freshness,
     manifest: Option<&Manifest>,
 ) -> Result<(RootPiece, Option<Staged>), BuildError> {
-    match (current(dir, Recipe::Linux, manifest)?, freshness) {
+    let is_for_ever = match recipe {
+        Recipe::Tiny | Recipe::Linux => false,
+        Recipe::Imported => true,
+    };
+    match (current(dir, recipe, manifest)?, freshness) {
         (Some(root), Freshness::Cached) => Ok((root, None)),
+        (Some(root), Freshness::Newest) if is_for_ever => Ok((root, None)),
         (Some(_), Freshness::Newest) | (None, _) => {
-            let made = rootfs::build(job)?;
+            let (made, recipe) = match Imported::read(dir)?.filter(|_| is_for_ever) {
+                Some(imported) => {
+                    let made = import::root::build(job, &imported, dir)?;
+                    (made, import::root::RECIPE)
+                }
+                None => (rootfs::build(job)?, rootfs::RECIPE),
+            };
             job.report(Phase::Publishing, None, "root file system");
             let staged = stage(job, "root", &made.file)?;
             let piece = staged.piece.clone();
             Ok((
                 RootPiece {
                     piece,
-                    recipe: rootfs::RECIPE,
+                    recipe,
                     suite: made.suite,
                 },
                 Some(staged),
@@ -82,7 +95,7 @@ pub(crate) fn alone(
     dir: &Path,
     manifest: Option<&Manifest>,
 ) -> Result<RootPiece, BuildError> {
-    let (root, staged) = obtain(job, dir, Freshness::Cached, manifest)?;
+    let (root, staged) = obtain(job, Recipe::Linux, dir, Freshness::Cached, manifest)?;
     if let Some(staged) = staged {
         fs::create_dir_all(dir)?;
         staged.install(dir)?;

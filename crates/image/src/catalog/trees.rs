@@ -15,6 +15,7 @@ use crate::builder::{Recipe, root};
 use crate::busybox::Busybox;
 use crate::catalog::{Catalog, Image, OnProgress, build_failed, private_folder, tree_failed};
 use crate::error::ImageError;
+use crate::import::Imported;
 use crate::job::Job;
 use crate::manifest::{Manifest, sha256_of_file};
 use crate::part::Freshness;
@@ -37,6 +38,8 @@ enum Source {
     Small(Parts),
     /// A raw ext4 file.
     Root { file: PathBuf, sha256: String },
+    /// The layers of an imported image in this folder.
+    Layers { dir: PathBuf, imported: Imported },
 }
 
 impl Source {
@@ -44,6 +47,7 @@ impl Source {
         match self {
             Self::Small(_) => Parts::recipe(),
             Self::Root { .. } => "ext4".to_owned(),
+            Self::Layers { .. } => "layers".to_owned(),
         }
     }
 
@@ -51,6 +55,7 @@ impl Source {
         match self {
             Self::Small(parts) => parts.digest(),
             Self::Root { sha256, .. } => sha256.clone(),
+            Self::Layers { imported, .. } => imported.digest(),
         }
     }
 
@@ -65,6 +70,13 @@ impl Source {
             Self::Root { file, sha256 } => {
                 verify(file, sha256, cancel)?;
                 tree::ext4::copy(file, writer, &|files| talk.files(files))
+            }
+            Self::Layers { dir, imported } => {
+                for (file, layer) in imported.layers(dir) {
+                    let layer = imported.layer(&file, layer);
+                    layer.apply(writer, &|files| talk.files(files))?;
+                }
+                Ok(())
             }
         }
     }
@@ -146,6 +158,31 @@ impl Catalog {
         self.make_tree(&source, owners, &talk, cancel)
     }
 
+    /// Fetches or builds what [`Catalog::ensure_tree`] unpacks, and unpacks nothing.
+    ///
+    /// For an ordinary user whose files of many owners are written by another process, inside a
+    /// user namespace in which nothing can be built.
+    pub fn ensure_tree_source(
+        &self,
+        name: &ImageName,
+        on_progress: &OnProgress<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<(), ImageError> {
+        if self.source(name)?.is_some() {
+            return Ok(());
+        }
+        let talk = Talk {
+            name,
+            on_progress,
+            reported: Cell::new(0),
+        };
+        let _lock = self.lock_for_tree(&talk, cancel)?;
+        if self.source(name)?.is_none() {
+            self.make_source(name, on_progress, cancel)?;
+        }
+        Ok(())
+    }
+
     /// Gives the root file system of this very image as a folder, unpacking it the first time.
     ///
     /// Unlike [`Catalog::ensure_tree`] it never makes a newer one.
@@ -163,7 +200,8 @@ impl Catalog {
             reported: Cell::new(0),
         };
         let _lock = self.lock_for_tree(&talk, cancel)?;
-        let source = match &image.root {
+        let is_imported = self.recipe(name) == Some(Recipe::Imported);
+        let source = match image.root.as_ref().filter(|_| !is_imported) {
             Some(file) => Source::Root {
                 file: file.clone(),
                 sha256: self.sha256_of_root(name, file).map_err(ImageError::Io)?,
@@ -228,12 +266,12 @@ impl Catalog {
     fn current_tree(&self, name: &ImageName, owners: Owners) -> Result<Option<Tree>, ImageError> {
         let dir = self.home.image(name);
         let Some(source) = self.source(name)? else {
-            return match Recipe::of(name) {
+            return match self.recipe(name) {
                 // The cache is gone, but a tree needs nothing of it.
                 Some(Recipe::Tiny) => {
                     tree::newest(&dir, &Parts::recipe(), owners).map_err(ImageError::Io)
                 }
-                Some(Recipe::Linux) | None => Ok(None),
+                Some(Recipe::Linux | Recipe::Imported) | None => Ok(None),
             };
         };
         let (recipe, digest) = (source.recipe(), source.digest());
@@ -251,7 +289,7 @@ impl Catalog {
     fn source(&self, name: &ImageName) -> Result<Option<Source>, ImageError> {
         let dir = self.home.image(name);
         let failed = |source| build_failed(&self.home, name, source);
-        match Recipe::of(name) {
+        match self.recipe(name) {
             Some(Recipe::Tiny) => Busybox::cached(&self.home.cache())
                 .map(|busybox| busybox.parts().map(Source::Small))
                 .transpose()
@@ -264,6 +302,10 @@ impl Catalog {
                     file: dir.join(&root.piece.file),
                     sha256: root.piece.sha256,
                 }))
+            }
+            Some(Recipe::Imported) => {
+                let imported = Imported::read(&dir).map_err(ImageError::Io)?;
+                Ok(imported.map(|imported| Source::Layers { dir, imported }))
             }
             // Somebody put it there; it is used as it is.
             None => {
@@ -290,7 +332,7 @@ impl Catalog {
         let dir = self.home.image(name);
         let failed = |source| build_failed(&self.home, name, source);
         let job = Job::start(&self.home, name, on_progress, cancel).map_err(failed)?;
-        match Recipe::of(name) {
+        match self.recipe(name) {
             Some(Recipe::Tiny) => Busybox::obtain(&job, Freshness::Cached)
                 .and_then(|busybox| busybox.parts())
                 .map(Source::Small)
@@ -303,7 +345,8 @@ impl Catalog {
                     sha256: root.piece.sha256,
                 })
             }
-            None => Err(ImageError::NoRoot { name: name.clone() }),
+            // The layers of an imported image are there or it is no image.
+            Some(Recipe::Imported) | None => Err(ImageError::NoRoot { name: name.clone() }),
         }
     }
 
@@ -335,10 +378,14 @@ impl Catalog {
 }
 
 fn tree_of(path: PathBuf, source: &Source) -> Tree {
+    let (env, workdir) = match source {
+        Source::Layers { imported, .. } => (imported.env.clone(), imported.workdir.clone()),
+        Source::Small(_) | Source::Root { .. } => (Vec::new(), None),
+    };
     Tree {
         path,
         digest: source.digest(),
-        env: Vec::new(),
-        workdir: None,
+        env,
+        workdir,
     }
 }

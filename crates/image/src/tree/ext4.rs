@@ -85,9 +85,8 @@ impl Copier<'_> {
             }
             FileType::Regular => {
                 let mut content = self.ext4.open(&place).map_err(failed)?;
-                writer.file(path, meta, &mut content, &|error| {
-                    (self.failed)(path, error)
-                })
+                let unread = |error| (self.failed)(path, error);
+                writer.file(path, meta, &mut content, &unread).map(drop)
             }
             FileType::Symlink => {
                 let target = self.ext4.read_link(&place).map_err(failed)?;

@@ -60,9 +60,8 @@ impl Ownership {
     pub(crate) fn on_host(self, uid: u32, gid: u32) -> Option<HostOwner> {
         let (uid, gid, is_foreign) = match self {
             Self::Of(Owners::Shifted { uid_base, gid_base }) => {
-                let (uid, foreign_uid) = shifted(uid_base, uid);
-                let (gid, foreign_gid) = shifted(gid_base, gid);
-                (uid, gid, foreign_uid || foreign_gid)
+                let is_foreign = uid >= MAP_IDS || gid >= MAP_IDS;
+                (shifted(uid_base, uid), shifted(gid_base, gid), is_foreign)
             }
             Self::Exact => (uid, gid, false),
             Self::Of(Owners::Caller) | Self::Recorded => return None,
@@ -74,6 +73,16 @@ impl Ownership {
         })
     }
 
+    /// The mode to set for one that the image says.
+    pub(crate) fn mode_on_host(self, mode: u32, is_folder: bool) -> u32 {
+        match self {
+            // A file that its owner must not read, as some images have, could not be copied on.
+            Self::Recorded if is_folder => mode | 0o700,
+            Self::Recorded => mode | 0o600,
+            Self::Of(_) | Self::Exact => mode,
+        }
+    }
+
     pub(crate) fn is_recorded(self) -> bool {
         match self {
             Self::Recorded => true,
@@ -83,13 +92,8 @@ impl Ownership {
 }
 
 /// An id past the map would belong to somebody else on the host, so it becomes nobody.
-fn shifted(base: u32, id: u32) -> (u32, bool) {
-    let (id, is_foreign) = if id < MAP_IDS {
-        (id, false)
-    } else {
-        (NOBODY, true)
-    };
-    (base.saturating_add(id), is_foreign)
+fn shifted(base: u32, id: u32) -> u32 {
+    base.saturating_add(if id < MAP_IDS { id } else { NOBODY })
 }
 
 /// The owner that a file should have, by its place on the disk.
@@ -108,7 +112,8 @@ impl RecordedOwner {
         Self {
             device: stat.st_dev,
             inode: stat.st_ino,
-            mode: stat.st_mode,
+            // The file on this disk may be more open than the image's, so that it can be read.
+            mode: (stat.st_mode & !0o7777) | (meta.mode & 0o7777),
             uid: meta.uid,
             gid: meta.gid,
             links: stat.st_nlink,

@@ -54,7 +54,9 @@ impl Parts {
                     mut content,
                 } => {
                     let meta = Meta::of_root(mode);
-                    writer.file(&path(at)?, meta, &mut content, &TreeError::Io)
+                    writer
+                        .file(&path(at)?, meta, &mut content, &TreeError::Io)
+                        .map(drop)
                 }
                 Item::Link { path: at, target } => {
                     let meta = Meta::of_root(0o777);

@@ -17,8 +17,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chownat, fchmod, fchown,
-    fstatvfs, futimens, linkat, mkdirat, mknodat, openat, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, CWD, FileType, Mode, OFlags, fstatvfs, linkat, mkdirat, mknodat, openat, statat,
+    symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,8 @@ use crate::tree::TreeError;
 use crate::tree::owner::{Ownership, RecordedOwner};
 use crate::tree::path::TreePath;
 use crate::tree::remove;
+
+mod dress;
 
 #[cfg(test)]
 mod tests;
@@ -158,14 +160,15 @@ impl<'a> TreeWriter<'a> {
         Ok(())
     }
 
-    /// Adds a regular file with what `content` gives; a failure to read is passed to `unread`.
+    /// Adds a regular file with what `content` gives and says how much that was; a failure to
+    /// read is passed to `unread`.
     pub(crate) fn file(
         &mut self,
         path: &TreePath,
         meta: Meta,
         content: &mut dyn Read,
         unread: &dyn Fn(io::Error) -> TreeError,
-    ) -> Result<(), TreeError> {
+    ) -> Result<u64, TreeError> {
         let failed = |source| write_failed(path, source);
         let name = self.make_room(path)?;
         let flags =
@@ -173,6 +176,7 @@ impl<'a> TreeWriter<'a> {
         let file = openat(self.here(), &name, flags, Mode::from_raw_mode(0o600))
             .map_err(|errno| failed(errno.into()))?;
         let mut file = File::from(file);
+        let mut written = 0;
         loop {
             self.check_cancelled()?;
             let bytes = match content.read(&mut self.buffer) {
@@ -183,9 +187,11 @@ impl<'a> TreeWriter<'a> {
             };
             self.check_space(bytes as u64).map_err(failed)?;
             file.write_all(&self.buffer[..bytes]).map_err(failed)?;
-            self.totals.bytes += bytes as u64;
+            written += bytes as u64;
         }
-        self.dress(&file, meta).map_err(failed)
+        self.totals.bytes += written;
+        self.dress(&file, meta, false).map_err(failed)?;
+        Ok(written)
     }
 
     /// Adds a symbolic link; what it leads to is text and is never looked at.
@@ -295,13 +301,14 @@ impl<'a> TreeWriter<'a> {
         for (path, meta) in std::mem::take(&mut self.folders).into_iter().rev() {
             self.enter(&path, &path)?;
             let folder = self.here().try_clone_to_owned()?;
-            self.dress(folder, meta)
+            self.dress(folder, meta, true)
                 .map_err(|source| write_failed(&path, source))?;
         }
         Ok((self.totals, self.owners))
     }
 
-    fn check_cancelled(&self) -> Result<(), TreeError> {
+    /// Fails if the unpacking was cancelled.
+    pub(crate) fn check_cancelled(&self) -> Result<(), TreeError> {
         if self.cancel.is_cancelled() {
             Err(TreeError::Cancelled)
         } else {
@@ -446,48 +453,6 @@ impl<'a> TreeWriter<'a> {
         }
         remove::beneath(self.here(), name).map_err(|source| write_failed(path, source))
     }
-
-    /// Gives an open file its owner, mode and time; in this order, since a new owner loses bits.
-    fn dress(&mut self, file: impl std::os::fd::AsFd, meta: Meta) -> io::Result<()> {
-        if let Some((uid, gid)) = self.owner(meta) {
-            fchown(&file, Some(uid), Some(gid))?;
-        }
-        fchmod(&file, Mode::from_raw_mode(meta.mode & 0o7777))?;
-        if let Some(times) = times(meta) {
-            futimens(&file, &times)?;
-        }
-        if self.ownership.is_recorded() {
-            self.owners
-                .push(RecordedOwner::of(&rustix::fs::fstat(&file)?, meta));
-        }
-        Ok(())
-    }
-
-    /// The same for what cannot be opened, by its name in the folder entered last.
-    fn dress_name(&mut self, name: &OsStr, meta: Meta, mode: Option<Mode>) -> Result<(), Errno> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        if let Some((uid, gid)) = self.owner(meta) {
-            chownat(self.here(), name, Some(uid), Some(gid), flags)?;
-        }
-        if let Some(mode) = mode {
-            // The writer has just made it, in a folder that nobody else can enter.
-            rustix::fs::chmodat(self.here(), name, mode, AtFlags::empty())?;
-        }
-        if let Some(times) = times(meta) {
-            utimensat(self.here(), name, &times, flags)?;
-        }
-        if self.ownership.is_recorded() {
-            let stat = statat(self.here(), name, flags)?;
-            self.owners.push(RecordedOwner::of(&stat, meta));
-        }
-        Ok(())
-    }
-
-    fn owner(&mut self, meta: Meta) -> Option<(Uid, Gid)> {
-        let owner = self.ownership.on_host(meta.uid, meta.gid)?;
-        self.totals.foreign_owners += u64::from(owner.is_foreign);
-        Some((owner.uid, owner.gid))
-    }
 }
 
 fn ancestor(path: &TreePath, depth: usize) -> Result<TreePath, TreeError> {
@@ -497,18 +462,6 @@ fn ancestor(path: &TreePath, depth: usize) -> Result<TreePath, TreeError> {
         .map(OsStr::as_encoded_bytes)
         .collect();
     TreePath::parse(&parts.join(&b'/'))
-}
-
-fn times(meta: Meta) -> Option<Timestamps> {
-    let (seconds, nanoseconds) = meta.modified?;
-    let time = Timespec {
-        tv_sec: seconds,
-        tv_nsec: i64::from(nanoseconds.min(999_999_999)),
-    };
-    Some(Timestamps {
-        last_access: time,
-        last_modification: time,
-    })
 }
 
 fn write_failed(path: &TreePath, source: io::Error) -> TreeError {

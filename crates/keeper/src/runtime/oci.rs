@@ -13,7 +13,6 @@ use airlock_oci::cgroup::{self, Support};
 use airlock_oci::minder::{Event, Fds, Mapped, Plan};
 use airlock_oci::{DEFAULT_OPEN_FILES, Ids, Limits, ids};
 use airlock_process::{self as process, InheritedFds, SpawnRequest, VmProcess};
-use tokio::net::UnixStream;
 
 use super::data::{self, open_log};
 use super::{Boot, LaunchError, MachineEvent};

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-use super::{ContainerConfig, IdMapping, Limits};
+use super::{ContainerConfig, IdMapping, Limits, Zero};
 
 /// Places the runtime fills itself; a mount on them could uncover what is hidden there.
 const KERNEL_FOLDERS: [&str; 3] = ["/proc", "/sys", "/dev"];
@@ -108,8 +108,8 @@ pub enum ConfigError {
 pub(super) fn check(config: &ContainerConfig) -> Result<(), ConfigError> {
     check_hostname(&config.hostname)?;
     check_program(config)?;
-    check_ids(IdKind::User, &config.uid_map)?;
-    check_ids(IdKind::Group, &config.gid_map)?;
+    check_ids(IdKind::User, &config.uid_map, config.zero)?;
+    check_ids(IdKind::Group, &config.gid_map, config.zero)?;
     check_path("root folder", &config.rootfs)?;
     for (what, path) in [
         ("network namespace", &config.netns),
@@ -176,7 +176,7 @@ fn check_program(config: &ContainerConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn check_ids(kind: IdKind, map: &[IdMapping]) -> Result<(), ConfigError> {
+fn check_ids(kind: IdKind, map: &[IdMapping], zero: Zero) -> Result<(), ConfigError> {
     for (index, run) in map.iter().enumerate() {
         let fits = run.count > 0
             && run.inside.checked_add(run.count).is_some()
@@ -191,7 +191,7 @@ fn check_ids(kind: IdKind, map: &[IdMapping]) -> Result<(), ConfigError> {
                 mapping: *run,
             });
         }
-        if run.outside == 0 {
+        if run.outside == 0 && zero == Zero::HostRoot {
             return Err(ConfigError::MapsHostRoot { kind });
         }
     }

@@ -19,6 +19,7 @@ fn config() -> ContainerConfig {
         cgroup_mount: CgroupMount::Hidden,
         mounts: Vec::new(),
         host_cpus: 2,
+        zero: Zero::HostRoot,
         open_files: DEFAULT_OPEN_FILES,
     }
 }

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use super::MinderError;
 use super::plan::Plan;
-use super::sys;
+use crate::sys;
 
 /// The name that programs expect.
 const INTERFACE: &str = "eth0";

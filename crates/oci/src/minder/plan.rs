@@ -99,7 +99,7 @@ pub enum Event {
 }
 
 /// Sends `message`, with `descriptor` if there is one.
-pub(crate) fn send<M: Serialize>(
+pub fn send<M: Serialize>(
     socket: &UnixStream,
     message: &M,
     descriptor: Option<BorrowedFd<'_>>,
@@ -126,7 +126,7 @@ pub(crate) fn send<M: Serialize>(
 }
 
 /// Receives one message.
-pub(crate) fn receive<M: DeserializeOwned>(mut socket: &UnixStream) -> io::Result<M> {
+pub fn receive<M: DeserializeOwned>(mut socket: &UnixStream) -> io::Result<M> {
     let mut length = [0; 4];
     socket.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length) as usize;

@@ -10,8 +10,8 @@ use rustix::process::Pid;
 use super::MinderError;
 use super::mounts::Stage;
 use super::plan::Plan;
-use super::sys;
-use crate::{ContainerConfig, build};
+use crate::sys;
+use crate::{ContainerConfig, Zero, build};
 
 /// The container's only name in the runtime's private state.
 const ID: &str = "space";
@@ -88,6 +88,11 @@ fn config(plan: &Plan, stage: &Stage) -> ContainerConfig {
         args: vec![format!("/proc/self/fd/{GUESTD}"), "container".to_owned()],
         env: plan.env.clone(),
         rootfs: stage.root(),
+        zero: if plan.ids.needs_user_namespace() {
+            Zero::User
+        } else {
+            Zero::HostRoot
+        },
         uid_map: plan.ids.inner(),
         gid_map: plan.ids.inner(),
         // The runtime is in it, as is everything here.

@@ -145,6 +145,7 @@ impl Container {
             cgroup_mount: CgroupMount::Hidden,
             mounts: Vec::new(),
             host_cpus: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
+            zero: airlock_oci::Zero::HostRoot,
             open_files: own_open_files().min(DEFAULT_OPEN_FILES),
         }
     }

@@ -1,6 +1,7 @@
 //! `airlock spaces create`.
 
 use airlock::SpaceSpec;
+use airlock::image::ImageSource;
 
 use crate::args::CreateArgs;
 use crate::commands::spaces::narrator;
@@ -16,9 +17,17 @@ pub(crate) async fn run(args: CreateArgs, context: &Context) -> Result<(), Comma
         Some(name) => name,
         None => airlock.free_name()?,
     };
+    let image = match args.image {
+        ImageSource::Named(name) => name,
+        other => {
+            airlock
+                .import(other, narrator(context), &context.cancel)
+                .await?
+        }
+    };
     let spec = SpaceSpec {
         name: name.clone(),
-        image: args.image,
+        image,
         kind: args.kind,
         runtime: args.runtime,
         accel: args.accel,

@@ -11,6 +11,10 @@ fn tree_of(catalog: &Catalog, image: &str) -> Result<Tree, ImageError> {
     catalog.ensure_tree(&name(image), Owners::Caller, &quiet, &cancel)
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it stands for a caller's own"
+)]
 fn never(step: Progress) {
     panic!("{step:?}");
 }

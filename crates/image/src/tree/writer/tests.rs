@@ -62,12 +62,10 @@ fn meta(mode: u32) -> Meta {
 }
 
 fn put(writer: &mut TreeWriter<'_>, at: &str, content: &str) -> Result<(), TreeError> {
-    writer.file(
-        &path(at),
-        meta(0o644),
-        &mut content.as_bytes(),
-        &TreeError::Io,
-    )
+    let mut content = content.as_bytes();
+    writer
+        .file(&path(at), meta(0o644), &mut content, &TreeError::Io)
+        .map(drop)
 }
 
 fn link(writer: &mut TreeWriter<'_>, at: &str, target: &str) {

@@ -26,26 +26,26 @@ struct InterfaceRequest {
 }
 
 /// Takes over a descriptor that the parent left open under `number`.
-pub(super) fn inherited(number: RawFd) -> OwnedFd {
+pub(crate) fn inherited(number: RawFd) -> OwnedFd {
     // SAFETY: the parent opened it for this program and named it once in the plan; each is taken
     // over once, at the start.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 
 /// Moves this process into new namespaces; for children, in the case of pids.
-pub(super) fn unshare(flags: UnshareFlags) -> io::Result<()> {
+pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
     // SAFETY: the descriptor table is not among the flags that this program uses.
     Ok(unsafe { rustix::thread::unshare_unsafe(flags) }?)
 }
 
 /// Which of the two a process is after [`fork`].
-pub(super) enum Forked {
+pub(crate) enum Forked {
     Parent(Pid),
     Child,
 }
 
 /// Makes a copy of this process, which must have one thread.
-pub(super) fn fork() -> io::Result<Forked> {
+pub(crate) fn fork() -> io::Result<Forked> {
     // SAFETY: the minder starts no thread, so the copy holds no lock of one that it lacks.
     let pid = unsafe { libc::fork() };
     match Pid::from_raw(pid) {
@@ -56,7 +56,7 @@ pub(super) fn fork() -> io::Result<Forked> {
 }
 
 /// Puts `fd` under `number`, for a child to inherit. Returns the owner of that number.
-pub(super) fn place(fd: &OwnedFd, number: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn place(fd: &OwnedFd, number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: passes two integers. What was open under the number is nobody's: the caller moved
     // every descriptor of this process above it.
     if unsafe { libc::dup2(fd.as_raw_fd(), number) } == -1 {
@@ -67,7 +67,7 @@ pub(super) fn place(fd: &OwnedFd, number: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Makes `device`, an open `/dev/net/tun`, the TAP interface `name` of this network namespace.
-pub(super) fn make_tap(device: &OwnedFd, name: &str) -> io::Result<()> {
+pub(crate) fn make_tap(device: &OwnedFd, name: &str) -> io::Result<()> {
     let mut request = InterfaceRequest {
         name: [0; NAME_BYTES],
         flags: TAP_WITHOUT_HEADER,
