@@ -81,8 +81,13 @@ fn a_flooded_console_is_bounded(kind: Kind) {
     };
     let line =
         format!("yes 0123456789012345678901234567890123456789 | head -c 60000000 > {console}");
-    let ran = space.exec(&["timeout", "100", "sh", "-c", &line]);
-    println!("{ran:?}");
+    let ran = space.exec(&["timeout", "60", "sh", "-c", &line]);
+    match kind {
+        // An emulated serial line is slow; the time-out may come first.
+        Kind::Vm => assert!(ran.code == 0 || ran.code == 143, "{ran:?}"),
+        // It belongs to the host's root: nothing in the Space but its first process has it.
+        Kind::Container => assert!(ran.stderr.contains("denied"), "{ran:?}"),
+    }
     let log = space.dir().join("console.log");
     wait_until("it is cut", || {
         std::fs::metadata(&log).unwrap().len() < 17 * 1024 * 1024
