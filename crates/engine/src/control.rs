@@ -21,7 +21,9 @@ const STOP_GRACE: Duration = Duration::from_secs(20);
 /// How long a keeper may take to answer a request to pull the plug before it is killed.
 const PLUG_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a killed process may take to be gone.
-const GONE_TIMEOUT: Duration = Duration::from_secs(10);
+///
+/// A Space full of processes takes seconds: each gives its memory back by itself.
+const GONE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Engine {
     /// Starts a Space that is not running. Its image's kernel and guestd may be newer than at the
@@ -132,6 +134,13 @@ impl Engine {
             state,
             ..
         } = status;
+        let place = Record::read(&self.home, name)
+            .ok()
+            .filter(|record| record.spec.kind == Kind::Container)
+            .and_then(|record| Support::detect().place(&record.machine_id));
+        if let Some(place) = &place {
+            cgroup::release(place);
+        }
         let clean = matches!(state, SpaceState::Stopped | SpaceState::Crashed);
         for process in [Some(keeper), machine].into_iter().flatten() {
             if clean && process == keeper {
@@ -148,11 +157,8 @@ impl Engine {
                 .await
                 .map_err(|_elapsed| EngineError::DoesNotEnd { name: name.clone() })?;
         }
-        if let Ok(record) = Record::read(&self.home, name)
-            && record.spec.kind == Kind::Container
-            && let Some(place) = Support::detect().place(&record.machine_id)
-        {
-            cgroup::remove(&place);
+        if let Some(place) = &place {
+            cgroup::remove(place);
         }
         Ok(())
     }

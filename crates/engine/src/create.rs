@@ -143,10 +143,9 @@ impl Engine {
         while let Some(progress) = progress_in.recv().await {
             events(Event::Image(progress));
         }
-        let joined = working
+        working
             .await
-            .map_err(|error| EngineError::KeeperStart(std::io::Error::other(error)))?;
-        joined
+            .map_err(|error| EngineError::KeeperStart(std::io::Error::other(error)))?
     }
 
     async fn make_files(&self, record: &Record, base: &Base) -> Result<Unfinished, EngineError> {

@@ -225,6 +225,9 @@ impl EngineError {
             Self::Launch { kind, .. } => *kind,
             Self::Cancelled => ErrorKind::Cancelled,
             Self::Image(error) if error.is_cancelled() => ErrorKind::Cancelled,
+            Self::Image(ImageError::Import { source, .. }) if source.is_not_found() => {
+                ErrorKind::NotFound
+            }
             Self::Image(error) if error.is_disk_full() => ErrorKind::HostDiskFull,
             Self::Image(error) => match error {
                 ImageError::Unknown { .. } | ImageError::NotBuilt { .. } => ErrorKind::NotFound,

@@ -20,6 +20,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
 use self::leases::Leases;
+use self::sink::DiskIo;
 use self::workers::Workers;
 use crate::paths;
 use crate::state::Shared;
@@ -69,6 +70,10 @@ struct Location {
 }
 
 impl LaneShared {
+    fn disk_io(&self) -> DiskIo {
+        DiskIo::of(self.space.role)
+    }
+
     fn locate(&self, wire: &[u8]) -> Result<Location, Fault> {
         // Looking the user up reads two files, which an absolute path of guestd's own user needs not.
         if wire.starts_with(b"/") && self.space.defaults().user.is_empty() {
@@ -96,12 +101,13 @@ impl fmt::Debug for LaneService {
 impl LaneService {
     /// The service of one Space; without a lane everything goes over the network.
     pub fn new(space: Arc<Shared>, lane: Option<LaneDevice>) -> Self {
+        let role = space.role;
         Self {
             shared: Arc::new(LaneShared {
                 space,
                 device: lane.map(Arc::new),
                 leases: Leases::default(),
-                workers: Workers::new(),
+                workers: Workers::new(DiskIo::of(role)),
             }),
         }
     }

@@ -108,10 +108,9 @@ impl LaunchError {
             Self::Container { hint, .. } if hint.is_empty() => {
                 vec!["`airlock doctor` says what this host has".to_owned()]
             }
-            Self::Container { hint, .. } => vec![hint.clone()],
             Self::Guestd(error) => vec![error.hint().to_owned()],
             Self::Discover(error) => vec![error.hint()],
-            Self::Network { hint, .. } => vec![hint.clone()],
+            Self::Network { hint, .. } | Self::Container { hint, .. } => vec![hint.clone()],
             Self::QemuStart { .. } | Self::MachineEnded { .. } => {
                 vec!["less --memory-mb may help if the host is short of memory".to_owned()]
             }

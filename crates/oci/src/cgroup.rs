@@ -15,7 +15,7 @@ use crate::CgroupMount;
 const TOP: &str = "airlock";
 /// How often an emptied group is tried to be removed: the kernel empties it a moment after the
 /// last process was waited for.
-const REMOVE_TRIES: u32 = 50;
+const REMOVE_TRIES: u32 = 500;
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 
 /// What the host's cgroups allow.
@@ -68,6 +68,29 @@ impl Support {
                 format!("memory, CPU and processes are limited (cgroup version {version})")
             }
             Self::None { reason } => format!("no limits of memory, CPU and processes: {reason}"),
+        }
+    }
+}
+
+/// Lifts the limits of a Space at `place` that is about to be killed: thousands of processes take
+/// long to end within a small share of a CPU, and at the end of their memory for ever.
+pub fn release(place: &str) {
+    /// Files of both versions, and what lifts each; swap before memory, as version 1 wants it.
+    const LIFTED: [(&str, &str); 5] = [
+        ("cpu.cfs_quota_us", "-1"),
+        ("memory.memsw.limit_in_bytes", "-1"),
+        ("memory.limit_in_bytes", "-1"),
+        ("cpu.max", "max"),
+        ("memory.max", "max"),
+    ];
+    for hierarchy in Hierarchies::read().all {
+        let folder = hierarchy.mount.join(place.trim_start_matches('/'));
+        for (file, value) in LIFTED {
+            let file = folder.join(file);
+            if file.exists() {
+                // What cannot be lifted only takes longer.
+                let _ = fs::write(file, value);
+            }
         }
     }
 }

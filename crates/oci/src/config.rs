@@ -270,12 +270,14 @@ fn mounts(config: &ContainerConfig) -> Vec<oci::Mount> {
         )),
     }
     // As in a VM Space. Everything else, `/tmp` too, is the Space's own root.
-    mounts.push(mount(
-        "tmpfs",
-        "/run",
-        "tmpfs",
-        ["nosuid", "nodev", "mode=755"],
-    ));
+    let quarter_of_the_memory = config
+        .cgroup
+        .as_ref()
+        .map(|(_, limits)| format!("size={}", limits.memory_bytes / 4));
+    let run = ["nosuid", "nodev", "mode=755"]
+        .into_iter()
+        .chain(quarter_of_the_memory.as_deref());
+    mounts.push(mount("tmpfs", "/run", "tmpfs", run));
     mounts.extend(config.mounts.iter().map(|extra| {
         let access = if extra.writable { "rw" } else { "ro" };
         bind(&extra.source, &extra.target, ["nosuid", "nodev", access])

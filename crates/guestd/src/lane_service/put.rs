@@ -121,7 +121,7 @@ impl Put {
         };
         // A handful of system calls on names: a hand-over to another thread costs more than they do.
         let file = PendingFile::create(&dest, options)?;
-        let sink = Sink::new(file.file(), open.size)
+        let sink = Sink::new(file.file(), open.size, shared.disk_io())
             .map_err(|error| Fault::from_io(paths::escape_path(&dest), &error))?;
         let (report, outcomes) = mpsc::unbounded_channel();
         Ok(Self {

@@ -11,6 +11,8 @@ use airlock_model::size::{KIB, align_up};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
+use crate::server::Role;
+
 /// Files from this size on are written with direct I/O where the file system can.
 ///
 /// A buffered write fills pages of the cache, which an emulated guest does at 60 to 70 MiB/s; a
@@ -19,6 +21,25 @@ use rustix::io::Errno;
 /// and 3.4; 1 MiB: 1.8 and 14; 4 MiB: 6.6 and 68. Reading, from the disk: 256 KiB: 0.6 and 1.8;
 /// 1 MiB: 1.0 and 9.5.
 pub(crate) const DIRECT_MIN_BYTES: u64 = 128 * KIB;
+
+/// How large files are read and written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DiskIo {
+    /// Past the page cache: the disk is a virtual one, and the host caches it.
+    Direct,
+    /// Through the page cache: the disk is the host's own, and a direct read would wait for it.
+    Cached,
+}
+
+impl DiskIo {
+    /// What is faster where guestd is `role`.
+    pub(crate) const fn of(role: Role) -> Self {
+        match role {
+            Role::Machine => Self::Direct,
+            Role::Container | Role::Plain => Self::Cached,
+        }
+    }
+}
 
 /// Where the pieces of one upload go.
 pub(crate) struct Sink {
@@ -32,9 +53,9 @@ pub(crate) struct Sink {
 
 impl Sink {
     /// Prepares to write `file`, of `size` bytes where that is known.
-    pub(crate) fn new(file: &File, size: Option<u64>) -> io::Result<Self> {
+    pub(crate) fn new(file: &File, size: Option<u64>, io: DiskIo) -> io::Result<Self> {
         let large = size.is_none_or(|size| size >= DIRECT_MIN_BYTES);
-        let direct = if large {
+        let direct = if large && io == DiskIo::Direct {
             reopen_direct(file, false)
         } else {
             None

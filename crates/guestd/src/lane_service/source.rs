@@ -15,7 +15,7 @@ use bytes::Bytes;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::sink::{DIRECT_MIN_BYTES, reopen_direct};
+use super::sink::{DIRECT_MIN_BYTES, DiskIo, reopen_direct};
 use crate::paths;
 
 /// Most bytes of a file that the kernel makes up while it is read; `/proc/kallsyms` has under 16 MiB.
@@ -45,7 +45,7 @@ pub(crate) enum ReadError {
 
 impl Source {
     /// Opens the regular file at `path`; never waits for a pipe's other end.
-    pub(crate) fn open(path: &Path) -> Result<Self, Fault> {
+    pub(crate) fn open(path: &Path, io_kind: DiskIo) -> Result<Self, Fault> {
         let io = |errno: Errno| Fault::from_io(paths::escape_path(path), &errno.into());
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         // A device can act on being opened, so its type is looked at first; the second look below
@@ -58,7 +58,7 @@ impl Source {
         let large = stat.st_size.unsigned_abs() >= DIRECT_MIN_BYTES;
         Ok(Self {
             made_up: made_up(path, &file, &stat)?,
-            direct: if large {
+            direct: if large && io_kind == DiskIo::Direct {
                 reopen_direct(&file, true)
             } else {
                 None

@@ -16,6 +16,8 @@ use airlock_digest::LeafHasher;
 use airlock_lane::AlignedBuf;
 use airlock_model::size::{LEAF_BYTES, MIB, NETWORK_CHUNK_BYTES, SLOT_BYTES};
 
+use super::sink::DiskIo;
+
 /// The most bytes that all buffers take together.
 const BUFFERS_BYTES: usize = 32 * MIB as usize;
 /// The most threads: more would leave each a buffer too small for large requests.
@@ -46,6 +48,8 @@ struct Shared {
     wake: Condvar,
     threads: usize,
     buffer_bytes: usize,
+    /// The most of a divisible job that a thread takes at once.
+    piece_bytes: usize,
 }
 
 #[derive(Default)]
@@ -64,16 +68,25 @@ struct Started {
 }
 
 impl Workers {
-    /// As many threads as there are vCPUs; none runs before there is work.
-    pub(crate) fn new() -> Self {
+    /// As many threads as there are CPUs; none runs before there is work.
+    pub(crate) fn new(io: DiskIo) -> Self {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         let threads = cpus.min(MAX_THREADS);
+        let buffer_bytes = (BUFFERS_BYTES / threads).clamp(NETWORK_CHUNK_BYTES, SLOT_BYTES);
+        let (buffer_bytes, piece_bytes) = match io {
+            // Every request crosses the hypervisor: few large ones.
+            DiskIo::Direct => (buffer_bytes, buffer_bytes),
+            // Everything is memory here: a piece stays in the CPU's cache from its copy out of
+            // the lane over the hash to the copy to its place.
+            DiskIo::Cached => (NETWORK_CHUNK_BYTES, GRAIN_BYTES),
+        };
         Self {
             shared: Arc::new(Shared {
                 queue: Mutex::default(),
                 wake: Condvar::new(),
                 threads,
-                buffer_bytes: (BUFFERS_BYTES / threads).clamp(NETWORK_CHUNK_BYTES, SLOT_BYTES),
+                buffer_bytes,
+                piece_bytes,
             }),
         }
     }
@@ -171,7 +184,7 @@ impl Shared {
         // With much work ahead every thread takes a whole buffer; near the end, and for a small
         // file, pieces are small so that all threads are busy until the last one.
         let share = queue.backlog / (2 * self.threads);
-        let most = share.next_multiple_of(GRAIN_BYTES).min(self.buffer_bytes);
+        let most = share.next_multiple_of(GRAIN_BYTES).min(self.piece_bytes);
         let first = queue.jobs.front_mut()?;
         let most = if first.job.is_divisible() {
             most.max(GRAIN_BYTES)
@@ -218,8 +231,10 @@ mod tests {
 
     #[test]
     fn every_byte_of_every_job_is_done_once() {
-        let workers = Workers::new();
-        for bytes in [1, GRAIN_BYTES, GRAIN_BYTES + 1, 3 * SLOT_BYTES + 5] {
+        for (io, bytes) in [DiskIo::Direct, DiskIo::Cached].into_iter().flat_map(|io| {
+            [1, GRAIN_BYTES, GRAIN_BYTES + 1, 3 * SLOT_BYTES + 5].map(|bytes| (io, bytes))
+        }) {
+            let workers = Workers::new(io);
             let (ranges, done) = mpsc::channel();
             workers.submit(Arc::new(Count { bytes, ranges })).unwrap();
             let mut ranges: Vec<_> = done.iter().collect();

@@ -185,7 +185,8 @@ impl Catalog {
 
     /// Gives the root file system of this very image as a folder, unpacking it the first time.
     ///
-    /// Unlike [`Catalog::ensure_tree`] it never makes a newer one.
+    /// Unlike [`Catalog::ensure_tree`] it takes the image's own root, even if that is no longer the
+    /// newest.
     pub fn unpacked(
         &self,
         image: &Image,
@@ -194,23 +195,24 @@ impl Catalog {
         cancel: &CancellationToken,
     ) -> Result<PathBuf, ImageError> {
         let name = &image.name;
+        let is_imported = self.recipe(name) == Some(Recipe::Imported);
+        let Some(file) = image.root.as_ref().filter(|_| !is_imported) else {
+            // No file of the image has it: its parts or its layers do.
+            return Ok(self.ensure_tree(name, owners, on_progress, cancel)?.path);
+        };
+        let source = Source::Root {
+            file: file.clone(),
+            sha256: self.sha256_of_root(name, file).map_err(ImageError::Io)?,
+        };
+        if let Some(tree) = self.existing(name, &source, owners)? {
+            return Ok(tree.path);
+        }
         let talk = Talk {
             name,
             on_progress,
             reported: Cell::new(0),
         };
         let _lock = self.lock_for_tree(&talk, cancel)?;
-        let is_imported = self.recipe(name) == Some(Recipe::Imported);
-        let source = match image.root.as_ref().filter(|_| !is_imported) {
-            Some(file) => Source::Root {
-                file: file.clone(),
-                sha256: self.sha256_of_root(name, file).map_err(ImageError::Io)?,
-            },
-            None => match self.source(name)? {
-                Some(source) => source,
-                None => self.make_source(name, on_progress, cancel)?,
-            },
-        };
         Ok(self.make_tree(&source, owners, &talk, cancel)?.path)
     }
 
@@ -225,8 +227,17 @@ impl Catalog {
         let Some(_lock) = FileLock::try_take(&self.lock_path(name)).map_err(ImageError::Io)? else {
             return Ok(0);
         };
-        let Some(current) = self.source(name)?.map(|source| source.digest()) else {
-            return Ok(0);
+        let current = match self.source(name) {
+            Ok(Some(source)) => source.digest(),
+            // Without one there is nothing to compare with, and nothing is removed.
+            Ok(None)
+            | Err(
+                ImageError::NoRoot { .. }
+                | ImageError::NotBuilt { .. }
+                | ImageError::Unknown { .. }
+                | ImageError::Damaged { .. },
+            ) => return Ok(0),
+            Err(error) => return Err(error),
         };
         let mut freed = 0;
         for path in tree::all(&dir).map_err(ImageError::Io)? {
@@ -274,15 +285,25 @@ impl Catalog {
                 Some(Recipe::Linux | Recipe::Imported) | None => Ok(None),
             };
         };
+        self.existing(name, &source, owners)
+    }
+
+    /// The tree of `source`, if it was made before.
+    fn existing(
+        &self,
+        name: &ImageName,
+        source: &Source,
+        owners: Owners,
+    ) -> Result<Option<Tree>, ImageError> {
         let (recipe, digest) = (source.recipe(), source.digest());
         let plan = Plan {
-            dir: &dir,
+            dir: &self.home.image(name),
             recipe: &recipe,
             digest: &digest,
             owners,
         };
         let path = plan.find().map_err(ImageError::Io)?;
-        Ok(path.map(|path| tree_of(path, &source)))
+        Ok(path.map(|path| tree_of(path, source)))
     }
 
     /// What the image's tree is made from, as far as it is on this disk.
@@ -357,6 +378,9 @@ impl Catalog {
         talk: &Talk<'_>,
         cancel: &CancellationToken,
     ) -> Result<Tree, ImageError> {
+        if let Some(tree) = self.existing(talk.name, source, owners)? {
+            return Ok(tree);
+        }
         let dir = self.home.image(talk.name);
         let (recipe, digest) = (source.recipe(), source.digest());
         let plan = Plan {
@@ -365,9 +389,6 @@ impl Catalog {
             digest: &digest,
             owners,
         };
-        if let Some(path) = plan.find().map_err(ImageError::Io)? {
-            return Ok(tree_of(path, source));
-        }
         fs::create_dir_all(&dir).map_err(ImageError::Io)?;
         talk.say(Phase::Unpacking, String::new());
         let path = plan

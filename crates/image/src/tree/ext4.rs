@@ -7,11 +7,19 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use ext4_view::{DirEntry, Ext4, Ext4Error, FileType, Metadata, Path as Ext4Path};
+use ext4_view::{
+    DirEntry, Ext4, Ext4Error, FileType, Metadata, Path as Ext4Path, PathBuf as Ext4PathBuf,
+};
 
 use crate::tree::TreeError;
 use crate::tree::path::TreePath;
 use crate::tree::writer::{Meta, TreeWriter};
+
+#[cfg(test)]
+mod tests;
+
+/// The longest text that a symbolic link can have.
+const MAX_TARGET_BYTES: u64 = 4095;
 
 /// Copies all files of the file system in `file`; `on_file` is told how many there are so far.
 pub(crate) fn copy(
@@ -37,8 +45,16 @@ pub(crate) fn copy(
         .map_err(|error| failed(&root, error.into()))?;
     writer.begin_layer();
     writer.folder(&root, meta_of(&meta))?;
-    copier.folder(&root, Ext4Path::new("/"), writer)
+    // A list and no recursion: a hostile folder may hold itself, and the stack is short.
+    let mut folders = vec![(root, Ext4PathBuf::new("/"))];
+    while let Some((path, place)) = folders.pop() {
+        copier.folder(&path, place.as_path(), writer, &mut folders)?;
+    }
+    Ok(())
 }
+
+/// Folders still to be read: where they are in the tree and on the disk.
+type Folders = Vec<(TreePath, Ext4PathBuf)>;
 
 struct Copier<'a> {
     ext4: Ext4,
@@ -52,6 +68,7 @@ impl Copier<'_> {
         folder: &TreePath,
         place: Ext4Path<'_>,
         writer: &mut TreeWriter<'_>,
+        folders: &mut Folders,
     ) -> Result<(), TreeError> {
         let failed = |error: Ext4Error| (self.failed)(folder, error.into());
         for entry in self.ext4.read_dir(place).map_err(failed)? {
@@ -61,7 +78,7 @@ impl Copier<'_> {
             // Made by mke2fs, for repairs; an image has nothing of its own there.
             let is_recovery = folder.is_root() && name == b"lost+found";
             if name != b"." && name != b".." && !is_recovery {
-                self.entry(&folder.child(name)?, &entry, writer)?;
+                self.entry(&folder.child(name)?, &entry, writer, folders)?;
             }
         }
         Ok(())
@@ -72,6 +89,7 @@ impl Copier<'_> {
         path: &TreePath,
         entry: &DirEntry,
         writer: &mut TreeWriter<'_>,
+        folders: &mut Folders,
     ) -> Result<(), TreeError> {
         (self.on_file)(writer.files());
         let failed = |error: Ext4Error| (self.failed)(path, error.into());
@@ -81,13 +99,19 @@ impl Copier<'_> {
         match found.file_type() {
             FileType::Directory => {
                 writer.folder(path, meta)?;
-                self.folder(path, place.as_path(), writer)
+                folders.push((path.clone(), place));
+                Ok(())
             }
             FileType::Regular => {
                 let mut content = self.ext4.open(&place).map_err(failed)?;
                 let unread = |error| (self.failed)(path, error);
                 writer.file(path, meta, &mut content, &unread).map(drop)
             }
+            // The reader takes its memory by what the file system says.
+            FileType::Symlink if found.len() > MAX_TARGET_BYTES => Err((self.failed)(
+                path,
+                io::Error::new(io::ErrorKind::InvalidData, "the link is too long"),
+            )),
             FileType::Symlink => {
                 let target = self.ext4.read_link(&place).map_err(failed)?;
                 writer.link(path, meta, OsStr::from_bytes(target.as_ref()))

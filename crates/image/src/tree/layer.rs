@@ -78,7 +78,7 @@ impl Layer<'_> {
         }
     }
 
-    /// Fails unless the file begins like an archive.
+    /// Fails unless the file begins like an archive of files, and not of layers.
     pub(crate) fn check(file: &Path) -> Result<(), TreeError> {
         let layer = Layer {
             file,
@@ -91,6 +91,12 @@ impl Layer<'_> {
         let mut archive = tar::Archive::new(open.gate()?);
         let mut entries = archive.entries().map_err(|error| layer.unread(error))?;
         let problem = match entries.next() {
+            Some(Ok(entry)) if is_of_layers(&entry.path_bytes()) => {
+                return Err(TreeError::Unsupported {
+                    path: String::from_utf8_lossy(&entry.path_bytes()).into_owned(),
+                    what: "saved images (docker save, OCI layouts)",
+                });
+            }
             Some(Ok(_)) => return Ok(()),
             Some(Err(error)) => error,
             None => io::Error::new(io::ErrorKind::UnexpectedEof, "it is empty"),
@@ -171,6 +177,14 @@ impl Layer<'_> {
             found: found.to_owned(),
         })
     }
+}
+
+/// Whether an archive that begins with this name is one of an image's layers: `blobs/`, or, as
+/// older tools write it, a folder for each layer.
+fn is_of_layers(name: &[u8]) -> bool {
+    let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let is_layer = first.len() == 64 && first.iter().all(u8::is_ascii_hexdigit);
+    is_layer || [&b"blobs"[..], b"oci-layout"].contains(&first)
 }
 
 /// Applies a whiteout; says whether the entry is one.

@@ -39,6 +39,9 @@ const MAX_FILES: u64 = 4_000_000;
 /// Left free on the disk, so that an image that unpacks without end does not take the host down.
 const RESERVE_BYTES: u64 = 64 << 20;
 
+/// What a file without content takes: a folder has a block of its own.
+const FILE_BYTES: u64 = 4096;
+
 /// How much is written between two looks at the free space.
 const SPACE_CHECK_BYTES: u64 = 16 << 20;
 
@@ -322,6 +325,8 @@ impl<'a> TreeWriter<'a> {
         if self.totals.files > MAX_FILES {
             return Err(TreeError::TooManyFiles { limit: MAX_FILES });
         }
+        self.check_space(FILE_BYTES)
+            .map_err(|source| write_failed(path, source))?;
         let mut path = Some(path.clone());
         while let Some(each) = path {
             path = each.split().map(|(parent, _)| parent);

@@ -456,6 +456,31 @@ fn an_async_program_can_import_on_a_blocking_thread() {
     assert!(home.tree(&name.unwrap()).is_ok());
 }
 
+#[test]
+fn a_damaged_image_can_be_made_again_from_the_registry() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    Pusher::new(server.address).image("app:1", &sample());
+    let home = Home::new();
+    let source = oci(server.address, "app:1");
+    let name = home.import(&source).unwrap();
+    for entry in std::fs::read_dir(home.paths().image(&name)).unwrap() {
+        let path = entry.unwrap().path();
+        let is_layer = path.extension().is_none();
+        if is_layer {
+            // The same file as in the cache: both are wrong from here on.
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[30] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+    assert!(matches!(home.tree(&name), Err(ImageError::Tree { .. })));
+    home.catalog().rm(&name, &|_| Vec::new()).unwrap();
+    assert_eq!(home.import(&source).unwrap(), name);
+    assert!(home.tree(&name).is_ok());
+}
+
 fn count_trees(dir: &Path) -> usize {
     std::fs::read_dir(dir)
         .unwrap()

@@ -19,8 +19,9 @@ use super::{Boot, LaunchError, MachineEvent};
 use crate::guest::Door;
 use crate::protocol::{ContainerLaunch, MessageStream, ProcessId};
 
-/// Processes and threads that a Space may have. A VM's kernel allows about as many with 2 GiB.
-const MAX_PIDS: i64 = 16_384;
+/// Processes and threads that a Space may have: twice what Podman allows. Each costs the kernel
+/// some milliseconds when all of them are killed at once.
+const MAX_PIDS: i64 = 4096;
 
 /// A running container and what belongs to it.
 pub(crate) struct Container {
@@ -31,9 +32,28 @@ pub(crate) struct Container {
     // Dropping it ends passt.
     data: Option<DataLink>,
     door: Door,
-    place: Option<String>,
+    // After the minder, so that nothing is in it any more when it is dropped.
+    place: Option<Place>,
     protection: Vec<String>,
     exit: Option<ExitStatus>,
+}
+
+/// A Space's place among the host's cgroups, removed when it is dropped.
+struct Place(String);
+
+impl Place {
+    /// The place at `path`, empty of what a keeper left there that was killed: a runtime takes no
+    /// group that is there.
+    fn new(path: String) -> Self {
+        cgroup::remove(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        cgroup::remove(&self.0);
+    }
 }
 
 /// A minder that was started and has not reported yet.
@@ -70,7 +90,7 @@ impl Container {
         })?;
         let cgroups = Support::detect();
         let spec = &boot.launch.spec;
-        let place = cgroups.place(&boot.launch.machine_id);
+        let path = cgroups.place(&boot.launch.machine_id);
         let plan = |fds| Plan {
             runtime: container.program.clone(),
             hostname: spec.name.to_string(),
@@ -80,7 +100,7 @@ impl Container {
             work: boot.paths.work(),
             ids: container.ids,
             network: net.clone(),
-            cgroup: place.clone().map(|place| {
+            cgroup: path.clone().map(|path| {
                 let limits = Limits {
                     cpus: spec.cpus,
                     memory_bytes: spec.memory_mb * 1024 * 1024,
@@ -94,27 +114,17 @@ impl Container {
                     ),
                     can_limit_devices: rustix::process::geteuid().is_root(),
                 };
-                (place, limits)
+                (path, limits)
             }),
             cgroup_mount: cgroups.mount(),
             open_files: open_files(),
             host_cpus: host_cpus(),
             fds,
         };
-        // A keeper that was killed left its groups; a runtime takes no group that is there.
-        if let Some(place) = &place {
-            cgroup::remove(place);
-        }
+        // Declared before the minder, so that it is dropped after it.
+        let place = path.clone().map(Place::new);
         let starting = Starting::spawn(boot, container, plan).await?;
-        let (minder, events, started) = match starting.wait().await {
-            Ok(started) => started,
-            Err(error) => {
-                if let Some(place) = &place {
-                    cgroup::remove(place);
-                }
-                return Err(error);
-            }
-        };
+        let (minder, events, started) = starting.wait().await?;
         let data = join(passt, started.tap)?;
         let protection = protection(container, &cgroups, spec.network);
         Ok(Self {
@@ -168,9 +178,7 @@ impl Container {
             Ok(status) => self.exit = Some(status),
             Err(error) => return format!("the container cannot be waited for: {error}"),
         }
-        if let Some(place) = self.place.take() {
-            cgroup::remove(&place);
-        }
+        self.place = None;
         // The minder's last word, if it had the time for one.
         match self.events.receive::<Event>().await {
             Ok((Event::Ended { how }, _)) => how,
@@ -188,6 +196,9 @@ impl Container {
     }
 
     pub(super) async fn pull_plug(&mut self) {
+        if let Some(place) = &self.place {
+            cgroup::release(&place.0);
+        }
         if let Err(error) = self.first.kill() {
             tracing::error!(%error, "cannot kill the container");
         }

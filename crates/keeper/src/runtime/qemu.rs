@@ -57,14 +57,10 @@ impl QemuMachine {
                 (Some(link), Some(fds.add(fd)))
             }
         };
-        let control = NetConfig {
-            mac: CONTROL_MAC.to_owned(),
-            addresses: vec![CONTROL_GUEST_CIDR.to_owned()],
-            gateways: Vec::new(),
-            dns: Vec::new(),
-            mtu: CONTROL_MTU,
-        };
-        let config = (boot.config)(Some(control), data.as_ref().map(|link| link.guest.clone()))?;
+        let config = (boot.config)(
+            Some(control_net()),
+            data.as_ref().map(|link| link.guest.clone()),
+        )?;
         airlock_lane::boot::write_boot_config(boot.lane, &config).map_err(|error| {
             LaunchError::Host {
                 what: "write the boot configuration",
@@ -224,6 +220,17 @@ impl QemuMachine {
             Ok(status) => self.exit = Some(status),
             Err(error) => tracing::error!(%error, "cannot kill QEMU"),
         }
+    }
+}
+
+/// The interface that carries the control connection.
+fn control_net() -> NetConfig {
+    NetConfig {
+        mac: CONTROL_MAC.to_owned(),
+        addresses: vec![CONTROL_GUEST_CIDR.to_owned()],
+        gateways: Vec::new(),
+        dns: Vec::new(),
+        mtu: CONTROL_MTU,
     }
 }
 

@@ -28,6 +28,9 @@ use crate::transfer::{DownloadError, Target};
 /// Parts that wait for the ones before them, at most: an honest guestd has eight windows and seven
 /// data messages ahead.
 pub(super) const MAX_PENDING: usize = 16;
+/// Bytes copied, checked and written at once: eight leaves, which the widest hash takes side by
+/// side and which fit in a CPU's second-level cache.
+const PIECE_BYTES: usize = 8 * LEAF_BYTES;
 /// How often one part is asked for before its way counts as broken.
 const MAX_TRIES: u32 = 3;
 
@@ -277,64 +280,98 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes the part whose turn it is: copy, check, write.
+    /// Takes the part whose turn it is, or what is still missing of it: copy, check, write.
     fn take(&mut self, pending: Pending, target: &mut OpenTarget) -> Result<(), DownloadError> {
         let Pending { part, content } = pending;
         let (offset, end) = (part.offset(), part.end());
         if offset != self.frontier {
             return Err(Misconduct::from(CoverageError::Overlap { offset, end }).into());
         }
-        let verified = match &content {
-            Content::Slot(slot) => self.copy_out(*slot, &part),
+        match content {
+            Content::Slot(slot) => self.take_window(&part, slot, target),
             Content::Message(data) => {
                 self.pending_data_bytes -= data.len();
-                part.verify(data).is_ok()
+                if part.verify(&data).is_err() {
+                    return self.ask_again(&part, None);
+                }
+                self.send(Request::Credit(Credit {
+                    slot: None,
+                    retire: false,
+                    verified: end,
+                }));
+                self.put(&part, 0, &data, target)
             }
-        };
-        if !verified {
-            return self.ask_again(&part, &content);
         }
-        self.tries = 0;
-        let copy = match &content {
-            Content::Slot(_) => &self.buffer[..part.bytes()],
-            Content::Message(data) => data,
-        };
-        if let Some(hasher) = &mut self.sha256 {
-            hasher.update(copy);
+    }
+
+    /// Takes a window piece by piece: each stays in the CPU's cache from the copy out of the lane
+    /// to the copy to its place.
+    fn take_window(
+        &mut self,
+        part: &Part,
+        slot: u32,
+        target: &mut OpenTarget,
+    ) -> Result<(), DownloadError> {
+        let mut buffer = std::mem::replace(&mut self.buffer, AlignedBuf::new(0));
+        if buffer.is_empty() {
+            buffer = AlignedBuf::new(PIECE_BYTES);
         }
-        // The copy is private: the Space may have its slot back before the copy is written.
-        match &content {
-            Content::Slot(slot) => self.give(*slot, end),
-            Content::Message(_) => self.send(Request::Credit(Credit {
-                slot: None,
-                retire: false,
-                verified: end,
-            })),
+        let taken = self.take_pieces(part, slot, &mut buffer, target);
+        self.buffer = buffer;
+        taken
+    }
+
+    fn take_pieces(
+        &mut self,
+        part: &Part,
+        slot: u32,
+        buffer: &mut AlignedBuf,
+        target: &mut OpenTarget,
+    ) -> Result<(), DownloadError> {
+        for start in (0..part.bytes()).step_by(PIECE_BYTES) {
+            let bytes = (part.bytes() - start).min(PIECE_BYTES);
+            let copy = &mut buffer[..bytes];
+            if !self.copy_out(slot, start, part, copy) {
+                return self.ask_again(part, Some(slot));
+            }
+            if start + bytes == part.bytes() {
+                // The copy is private: the Space may have its slot back before it is written.
+                self.give(slot, part.end());
+            }
+            self.put(part, start / LEAF_BYTES, copy, target)?;
         }
-        let copy = match &content {
-            Content::Slot(_) => &self.buffer[..part.bytes()],
-            Content::Message(data) => data,
-        };
-        target.write(copy)?;
-        for leaf in part.leaves() {
-            self.root.push(leaf);
-        }
-        self.frontier = end;
-        self.meter.add(part.bytes() as u64);
         Ok(())
     }
 
-    /// Copies a window to private memory and checks the copy.
-    fn copy_out(&mut self, slot: u32, part: &Part) -> bool {
+    /// Writes verified bytes, whose leaves begin with number `first` of `part`.
+    fn put(
+        &mut self,
+        part: &Part,
+        first: usize,
+        copy: &[u8],
+        target: &mut OpenTarget,
+    ) -> Result<(), DownloadError> {
+        self.tries = 0;
+        if let Some(hasher) = &mut self.sha256 {
+            hasher.update(copy);
+        }
+        target.write(copy)?;
+        let count = copy.len().div_ceil(LEAF_BYTES);
+        for leaf in part.leaves().iter().skip(first).take(count) {
+            self.root.push(leaf);
+        }
+        self.frontier += copy.len() as u64;
+        self.meter.add(copy.len() as u64);
+        Ok(())
+    }
+
+    /// Copies a piece of a window to private memory and checks the copy.
+    fn copy_out(&mut self, slot: u32, start: usize, part: &Part, copy: &mut [u8]) -> bool {
         let Some(lane) = &self.lane else {
             return false;
         };
-        if self.buffer.len() < part.bytes() {
-            self.buffer = AlignedBuf::new(part.bytes());
-        }
-        let copy = &mut self.buffer[..part.bytes()];
-        match lane.session().memory().read_slot(slot, 0, copy) {
-            Ok(()) => part.verify(copy).is_ok(),
+        match lane.session().memory().read_slot(slot, start as u64, copy) {
+            Ok(()) => part.verify_leaves(start / LEAF_BYTES, copy).is_ok(),
             Err(error) => {
                 self.leave_lane(&format!("the host's side of the lane failed: {error}"));
                 false
@@ -342,17 +379,14 @@ impl Receiver {
         }
     }
 
-    fn ask_again(&mut self, part: &Part, content: &Content) -> Result<(), DownloadError> {
+    /// Asks once more for what is missing of `part`, which came in `slot` or as a message.
+    fn ask_again(&mut self, part: &Part, slot: Option<u32>) -> Result<(), DownloadError> {
         self.tries += 1;
         self.leaf_retries += 1;
-        let slot = match content {
-            Content::Slot(slot) => Some(*slot),
-            Content::Message(_) => None,
-        };
         if self.tries >= MAX_TRIES {
             if slot.is_none() {
                 return Err(DownloadError::Corrupted {
-                    offset: part.offset(),
+                    offset: self.frontier,
                     tries: self.tries,
                 });
             }
@@ -363,8 +397,8 @@ impl Receiver {
             self.given.insert(slot);
         }
         self.send(Request::Resend(Resend {
-            offset: part.offset(),
-            length: u32::try_from(part.bytes()).unwrap_or(u32::MAX),
+            offset: self.frontier,
+            length: u32::try_from(part.end() - self.frontier).unwrap_or(u32::MAX),
             slot,
             network: self.network_reason.is_some(),
         }));

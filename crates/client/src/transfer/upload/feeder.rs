@@ -32,8 +32,11 @@ use crate::transfer::lane::HeldSlots;
 use crate::transfer::progress::Meter;
 use crate::transfer::source::OpenSource;
 
-/// Bytes that are read, hashed and copied while they are in the cache.
+/// Bytes that go over the connection as one message.
 const CHUNK_BYTES: usize = NETWORK_CHUNK_BYTES;
+/// Bytes of a window that are read, hashed and copied at once: eight leaves, which the widest hash
+/// takes side by side and which fit in a CPU's second-level cache.
+const PIECE_BYTES: usize = 8 * LEAF_BYTES;
 /// Data messages without an answer, at most: enough to fill the connection.
 const DATA_IN_FLIGHT: usize = 4;
 /// How often one part is sent before its way counts as broken.
@@ -227,7 +230,7 @@ impl Feeder {
         while filled < self.window_bytes {
             let chunk = self
                 .source
-                .next(CHUNK_BYTES.min(self.window_bytes - filled))?;
+                .next(PIECE_BYTES.min(self.window_bytes - filled))?;
             if chunk.is_empty() {
                 break;
             }

@@ -33,7 +33,7 @@ impl Get {
         same_leaves(open.leaf_bytes)?;
         let path = shared.locate(&open.path)?.path;
         // A handful of system calls on names: a hand-over to another thread costs more than they do.
-        let source = Source::open(&path)?;
+        let source = Source::open(&path, shared.disk_io())?;
         let (start, end) = range(&open, source.size())?;
         if end - start <= INLINE_MAX_BYTES as u64 {
             return Ok(Opened::Inline(inline(&source, start, end)?));

@@ -269,3 +269,57 @@ fn what_cannot_be_imported_leaves_nothing() {
     let named = ImageSource::Named(name("linux"));
     assert_eq!(import(&catalog, &named).unwrap(), name("linux"));
 }
+
+#[test]
+fn owners_and_modes_on_the_disk_are_the_images_own_whoever_makes_it() {
+    let fixture = Fixture::new();
+    let catalog = fixture.catalog(1);
+    let mut archive = tar::Builder::new(Vec::new());
+    for (path, mode, uid, gid) in [
+        ("etc/", 0o755, 0, 0),
+        ("etc/shadow", 0, 0, 42),
+        ("home/", 0o500, 1000, 1001),
+        ("home/su", 0o4755, 33, 44),
+        ("closed/", 0, 7, 7),
+        ("closed/in", 0o200, 70_000, 70_000),
+    ] {
+        let is_folder = path.ends_with('/');
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(if is_folder {
+            tar::EntryType::Directory
+        } else {
+            tar::EntryType::Regular
+        });
+        header.set_mode(mode);
+        header.set_uid(uid);
+        header.set_gid(gid);
+        header.set_mtime(1_600_000_000);
+        let content: &[u8] = if is_folder { b"" } else { b"text" };
+        header.set_size(content.len() as u64);
+        archive.append_data(&mut header, path, content).unwrap();
+    }
+    let file = fixture.home.root().with_file_name("owners.tar");
+    fs::write(&file, archive.into_inner().unwrap()).unwrap();
+    let name = import(&catalog, &ImageSource::Archive(file)).unwrap();
+    let root = ensure(&catalog, name.as_str()).unwrap().root.unwrap();
+    let disk = ext4_view::Ext4::load_from_path(&root).unwrap();
+    for (path, mode, uid, gid) in [
+        ("/", 0o755, 0, 0),
+        ("/etc/shadow", 0, 0, 42),
+        ("/home", 0o500, 1000, 1001),
+        ("/home/su", 0o4755, 33, 44),
+        ("/closed", 0, 7, 7),
+        ("/closed/in", 0o200, 70_000, 70_000),
+        ("/tmp", 0o1777, 0, 0),
+    ] {
+        let found = disk.symlink_metadata(path).unwrap();
+        let found = (found.mode(), found.uid(), found.gid());
+        assert_eq!(found, (mode, uid, gid), "{path}");
+    }
+    assert_eq!(disk.read("/closed/in").unwrap(), b"text");
+    assert!(build_folders(&fixture.home).is_empty());
+    // The tree of such an image can be made and removed, too.
+    tree_of(&catalog, &name, Owners::Caller);
+    assert!(catalog.rm(&name, &|_| Vec::new()).unwrap() > 0);
+    assert!(!fixture.home.image(&name).exists());
+}

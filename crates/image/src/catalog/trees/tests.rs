@@ -232,6 +232,27 @@ fn a_tree_in_use_outlives_its_root() {
 }
 
 #[test]
+fn a_root_made_for_containers_serves_virtual_machines_too() {
+    let fixture = Fixture::new();
+    let root = add_root(&fixture, "one");
+    let catalog = fixture.catalog(1);
+    let tree = tree_of(&catalog, "linux").unwrap();
+    let image = ensure(&catalog, "linux").unwrap();
+    assert_eq!(image.root.as_deref(), Some(root.as_path()));
+    let dir = fixture.home.image(&name("linux"));
+    assert!(
+        !dir.join(root::FILE_NAME).exists(),
+        "the manifest names it now"
+    );
+    assert_eq!(tree_of(&catalog, "linux").unwrap(), tree);
+    let cancel = CancellationToken::new();
+    let path = catalog
+        .unpacked(&image, Owners::Caller, &never, &cancel)
+        .unwrap();
+    assert_eq!(path, tree.path);
+}
+
+#[test]
 fn builds_and_removals_know_trees() {
     let fixture = Fixture::new();
     let catalog = fixture.catalog(1);
@@ -261,6 +282,7 @@ fn an_image_of_unknown_making_has_no_tree() {
     fs::rename(images.join("tiny"), images.join("mine")).unwrap();
     let error = tree_of(&catalog, "mine").unwrap_err();
     assert!(matches!(error, ImageError::NoRoot { .. }), "{error:?}");
+    assert_eq!(catalog.prune_trees(&name("mine"), &|_| false).unwrap(), 0);
     let error = tree_of(&catalog, "mars").unwrap_err();
     assert!(matches!(error, ImageError::Unknown { .. }), "{error:?}");
 }

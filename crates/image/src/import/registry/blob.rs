@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::import::ImportError;
 use crate::import::registry::registry_error;
 use crate::import::registry::spec::Descriptor;
+use crate::manifest::sha256_of_file;
 use crate::workdir::{FileLock, sync_folder};
 
 /// How often a download that made no progress is tried again.
@@ -45,13 +46,14 @@ impl Fetch<'_> {
         let file = self.folder.join(format!("sha256-{digits}"));
         let is_there =
             || fs::metadata(&file).is_ok_and(|meta| meta.is_file() && meta.len() == wanted.size);
-        if is_there() {
+        // Blobs are links to the layers of images, which may have been damaged since.
+        if is_there() && self.is_right(&file, digits)? {
             (self.on_bytes)(wanted.size);
             return Ok(file);
         }
         let part_path = self.folder.join(format!("sha256-{digits}.part"));
         let _lock = FileLock::take(&part_path, self.cancel, || {})?;
-        if is_there() {
+        if is_there() && self.is_right(&file, digits)? {
             // Whoever had the lock has made it; this is a new empty part.
             crate::builder::remove_if_there(&part_path)?;
             return Ok(file);
@@ -60,6 +62,17 @@ impl Fetch<'_> {
         fs::rename(&part_path, &file)?;
         sync_folder(self.folder)?;
         Ok(file)
+    }
+
+    fn is_right(&self, file: &Path, digits: &str) -> Result<bool, ImportError> {
+        let found = sha256_of_file(file, &mut |_| {
+            if self.cancel.is_cancelled() {
+                Err(ImportError::Cancelled)
+            } else {
+                Ok(())
+            }
+        })?;
+        Ok(found.to_string() == digits)
     }
 
     async fn download(&self, wanted: &Descriptor, path: &Path) -> Result<(), ImportError> {

@@ -304,6 +304,21 @@ fn a_check_tells_an_archive_from_another_file() {
     let mut archive = Archive::default();
     archive.file("f", "x");
     assert!(check(&archive.bytes()).is_ok() && check(&gzip(&archive.bytes())).is_ok());
+    let id = "0123456789abcdef".repeat(4);
+    for saved in [
+        "blobs/",
+        "oci-layout",
+        &format!("{id}/"),
+        &format!("{id}/layer.tar"),
+    ] {
+        let mut archive = Archive::default();
+        archive.file(saved, "");
+        let outcome = check(&archive.bytes());
+        assert!(
+            matches!(outcome, Err(TreeError::Unsupported { .. })),
+            "{saved}"
+        );
+    }
     for bytes in [
         &b""[..],
         b"hello",

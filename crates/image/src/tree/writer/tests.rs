@@ -352,3 +352,26 @@ fn a_cancelled_writer_stops_at_the_next_file() {
     ));
     assert!(!fixture.at("b").exists());
 }
+
+#[test]
+fn the_deepest_tree_is_made_hidden_and_removed_on_a_short_stack() {
+    let work = || {
+        let fixture = Fixture::new();
+        let deepest = vec!["d"; 255].join("/");
+        let mut writer = fixture.own();
+        put(&mut writer, &deepest, "below").unwrap();
+        writer.begin_layer();
+        writer
+            .folder(&path(&deepest[..deepest.len() - 2]), meta(0))
+            .unwrap();
+        // Folder by folder, for all of them are of this layer, too.
+        writer.hide(&path("d")).unwrap();
+        writer.finish().unwrap();
+        assert!(!fixture.at(&deepest).exists());
+        remove::tree(&fixture.at("")).unwrap();
+        assert!(!fixture.at("").exists());
+    };
+    // Less than the threads have on which images are unpacked.
+    let thread = std::thread::Builder::new().stack_size(1 << 20);
+    thread.spawn(work).unwrap().join().unwrap();
+}
