@@ -35,6 +35,25 @@ on_both_kinds! {
         two_starts_at_once_make_one_space;
 }
 
+mod vm_only {
+    use airlock_e2e::{Kind, TestSpace};
+
+    /// The accelerator that executes a machine, and why it was chosen.
+    #[test]
+    fn a_machine_says_what_executes_it() {
+        let space = TestSpace::tiny(Kind::Vm, "accel");
+        let info = space.info();
+        assert_eq!(info["runtime"], "qemu", "{info}");
+        let accel = info["accel"].as_str().unwrap_or_default();
+        assert!(["kvm", "hvf", "tcg"].contains(&accel), "{info}");
+        assert!(
+            info["accel_reason"]
+                .as_str()
+                .is_some_and(|reason| !reason.is_empty())
+        );
+    }
+}
+
 fn pid_of(state: &serde_json::Value, what: &str) -> u64 {
     state[what]["pid"]
         .as_u64()
