@@ -26,10 +26,10 @@ fn main() {
             println!("{:<14} {threads:>7} {}", hasher.name(), rates.join(""));
         }
     }
-    for leaves in 1..=9 {
+    for leaves in 1..=17 {
         println!(
             "chosen, {leaves} leaves {:>15.1}",
-            best(fastest, leaves * 128, 128)
+            best(fastest, leaves * 64, 64)
         );
     }
     println!("chosen, 4 MiB    {:>15.1}", sha256_rate(DURATION));
@@ -40,7 +40,7 @@ fn main() {
 fn rate(hasher: LeafHasher, threads: usize, leaf_kib: usize) -> f64 {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
-            .map(|_| scope.spawn(|| best(hasher, 8 * leaf_kib, leaf_kib)))
+            .map(|_| scope.spawn(|| best(hasher, 16 * leaf_kib, leaf_kib)))
             .collect();
         workers
             .into_iter()

@@ -5,10 +5,10 @@ use crate::file::FileHasher;
 #[cfg(target_arch = "x86_64")]
 use crate::group;
 #[cfg(target_arch = "x86_64")]
-use crate::simd::{Avx2, ShaNi2, ShaNi4};
+use crate::simd::{Avx2, Avx512, ShaNi2, ShaNi4};
 
 /// Most streams that any kernel hashes side by side.
-pub(crate) const MAX_STREAMS: usize = 8;
+pub(crate) const MAX_STREAMS: usize = 16;
 
 /// One way to hash a few independent messages, known to run on this CPU.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +17,8 @@ pub(crate) enum Kernel {
     Sha2,
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
     #[cfg(target_arch = "x86_64")]
     ShaNi2(ShaNi2),
     #[cfg(target_arch = "x86_64")]
@@ -31,6 +33,8 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             Avx2::detect().map(Self::Avx2),
             #[cfg(target_arch = "x86_64")]
+            Avx512::detect().map(Self::Avx512),
+            #[cfg(target_arch = "x86_64")]
             ShaNi2::detect().map(Self::ShaNi2),
             #[cfg(target_arch = "x86_64")]
             ShaNi4::detect().map(Self::ShaNi4),
@@ -44,6 +48,8 @@ impl Kernel {
             Self::Sha2 => "sha2",
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => "avx2-x8",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(_) => "avx512-x16",
             #[cfg(target_arch = "x86_64")]
             Self::ShaNi2(_) => "sha-ni-x2",
             #[cfg(target_arch = "x86_64")]
@@ -61,6 +67,8 @@ impl Kernel {
             Self::ShaNi4(_) => 4,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => 8,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(_) => 16,
         }
     }
 
@@ -74,6 +82,12 @@ impl Kernel {
             })),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(token) => group::hash(
+                |states, blocks| token.compress(states, blocks),
+                messages,
+                out,
+            ),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(token) => group::hash(
                 |states, blocks| token.compress(states, blocks),
                 messages,
                 out,

@@ -10,6 +10,7 @@
 )]
 
 mod avx2;
+mod avx512;
 mod sha_ni;
 
 use crate::sha256::{Block, State};
@@ -38,6 +39,10 @@ macro_rules! token {
 token!(
     /// Eight streams in 256-bit vectors.
     Avx2, 8, "avx2", avx2::compress
+);
+token!(
+    /// Sixteen streams in 512-bit vectors.
+    Avx512, 16, "avx512f" | "avx512bw", avx512::compress
 );
 token!(
     /// Two streams that share the SHA unit, so that each hides the latency of the other.

@@ -22,7 +22,8 @@ use super::sink::DiskIo;
 const BUFFERS_BYTES: usize = 32 * MIB as usize;
 /// The most threads: more would leave each a buffer too small for large requests.
 const MAX_THREADS: usize = 16;
-/// The least piece of work: eight leaves, which the widest hash takes side by side.
+/// The least piece of work: eight leaves, which the widest hash of an emulated CPU takes side by
+/// side.
 const GRAIN_BYTES: usize = 8 * LEAF_BYTES;
 /// A thread without work for so long ends and gives its buffer back.
 const IDLE: Duration = Duration::from_secs(20);
@@ -78,7 +79,7 @@ impl Workers {
             DiskIo::Direct => (buffer_bytes, buffer_bytes),
             // Everything is memory here: a piece stays in the CPU's cache from its copy out of
             // the lane over the hash to the copy to its place.
-            DiskIo::Cached => (NETWORK_CHUNK_BYTES, GRAIN_BYTES),
+            DiskIo::Cached => (NETWORK_CHUNK_BYTES, NETWORK_CHUNK_BYTES),
         };
         Self {
             shared: Arc::new(Shared {

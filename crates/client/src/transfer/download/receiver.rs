@@ -28,9 +28,9 @@ use crate::transfer::{DownloadError, Target};
 /// Parts that wait for the ones before them, at most: an honest guestd has eight windows and seven
 /// data messages ahead.
 pub(super) const MAX_PENDING: usize = 16;
-/// Bytes copied, checked and written at once: eight leaves, which the widest hash takes side by
+/// Bytes copied, checked and written at once: sixteen leaves, which the widest hash takes side by
 /// side and which fit in a CPU's second-level cache.
-const PIECE_BYTES: usize = 8 * LEAF_BYTES;
+const PIECE_BYTES: usize = 16 * LEAF_BYTES;
 /// How often one part is asked for before its way counts as broken.
 const MAX_TRIES: u32 = 3;
 

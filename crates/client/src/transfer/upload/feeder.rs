@@ -34,9 +34,9 @@ use crate::transfer::source::OpenSource;
 
 /// Bytes that go over the connection as one message.
 const CHUNK_BYTES: usize = NETWORK_CHUNK_BYTES;
-/// Bytes of a window that are read, hashed and copied at once: eight leaves, which the widest hash
-/// takes side by side and which fit in a CPU's second-level cache.
-const PIECE_BYTES: usize = 8 * LEAF_BYTES;
+/// Bytes of a window that are read, hashed and copied at once: sixteen leaves, which the widest
+/// hash takes side by side and which fit in a CPU's second-level cache.
+const PIECE_BYTES: usize = 16 * LEAF_BYTES;
 /// Data messages without an answer, at most: enough to fill the connection.
 const DATA_IN_FLIGHT: usize = 4;
 /// How often one part is sent before its way counts as broken.
