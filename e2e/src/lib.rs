@@ -358,6 +358,21 @@ pub fn moved_bytes(child: &Child) -> u64 {
     field("rchar:").max(field("wchar:"))
 }
 
+/// Freezes a transfer once it has moved `bytes`: the fast ones would be over before anything can
+/// happen to them. Let it go on with `Signal::CONT`.
+///
+/// # Panics
+/// When it ends before, or does not get there.
+pub fn freeze_under_way(child: &Child, bytes: u64) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while moved_bytes(child) < bytes {
+        assert!(is_alive(u64::from(child.id())), "it ended before");
+        assert!(std::time::Instant::now() < deadline, "it does not move");
+        std::thread::yield_now();
+    }
+    signal(child, rustix::process::Signal::STOP);
+}
+
 /// Sends a signal to a child.
 ///
 /// # Panics

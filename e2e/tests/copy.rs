@@ -14,8 +14,8 @@ use std::path::Path;
 use std::process::Stdio;
 
 use airlock_e2e::{
-    Kind, TestSpace, airlock, command, moved_bytes, on_both_kinds, run, same_bytes, sha256, signal,
-    start, wait_until, write_random,
+    Kind, TestSpace, airlock, command, freeze_under_way, on_both_kinds, run, same_bytes, sha256,
+    signal, start, wait_until, write_random,
 };
 use rustix::process::Signal;
 
@@ -411,8 +411,9 @@ fn cancelled_at_a_third(space: &TestSpace, folder: &Path) {
         file.as_os_str(),
         OsStr::new(&target),
     ]));
-    wait_until("it is under way", || moved_bytes(&child) > 20 * MIB);
+    freeze_under_way(&child, 60 * MIB);
     signal(&child, Signal::INT);
+    signal(&child, Signal::CONT);
     let mut child = child;
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(space.sh("cat /tmp/long"), "old");
@@ -434,13 +435,14 @@ fn a_daemon_that_is_killed(space: &TestSpace, folder: &Path) {
         file.as_os_str(),
         OsStr::new(&target),
     ]));
-    wait_until("it is under way", || moved_bytes(&child) > 20 * MIB);
+    freeze_under_way(&child, 20 * MIB);
     // The connection of this very command breaks as well.
     let _ran = space.exec(&[
         "sh",
         "-c",
         "kill -9 $(ps | grep '[g]uestd serve' | awk '{print $1}')",
     ]);
+    signal(&child, Signal::CONT);
     let code = child.wait().unwrap().code();
     assert!(matches!(code, Some(1 | 5)), "exit code {code:?}");
     wait_until("it answers again", || space.exec(&["true"]).code == 0);
@@ -468,8 +470,9 @@ fn a_space_that_dies_in_the_middle_of_a_copy(kind: Kind) {
         file.as_os_str(),
         OsStr::new(&target),
     ]));
-    wait_until("it is under way", || moved_bytes(&child) > 20 * MIB);
+    freeze_under_way(&child, 20 * MIB);
     let _ran = airlock(["spaces", "stop", "--force", &space.name]).expect(0);
+    signal(&child, Signal::CONT);
     let code = child.wait().unwrap().code();
     assert!(matches!(code, Some(1 | 5)), "exit code {code:?}");
 
@@ -484,8 +487,9 @@ fn a_space_that_dies_in_the_middle_of_a_copy(kind: Kind) {
         OsStr::new(&source),
         back.as_os_str(),
     ]));
-    wait_until("it is under way", || moved_bytes(&child) > 20 * MIB);
+    freeze_under_way(&child, 20 * MIB);
     let _ran = airlock(["spaces", "delete", &space.name]).expect(0);
+    signal(&child, Signal::CONT);
     let code = child.wait().unwrap().code();
     assert!(matches!(code, Some(1 | 5)), "exit code {code:?}");
     assert_eq!(

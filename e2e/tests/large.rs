@@ -47,6 +47,13 @@ fn guestd_peak_kib(space: &TestSpace) -> u64 {
     field_kib(&space.sh(line), "VmHWM:")
 }
 
+/// The system's temporary folder may be in memory.
+fn folder_on_disk() -> tempfile::TempDir {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    std::fs::create_dir_all(&target).unwrap();
+    tempfile::tempdir_in(target).unwrap()
+}
+
 fn there_and_back(kind: Kind, bytes: u64) {
     let space = TestSpace::with(
         kind,
@@ -54,8 +61,7 @@ fn there_and_back(kind: Kind, bytes: u64) {
         "linux",
         &["--memory-mb", "512", "--disk-gb", "24"],
     );
-    let folder =
-        tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("../target")).unwrap();
+    let folder = folder_on_disk();
     let (there, back) = (folder.path().join("there"), folder.path().join("back"));
     write_random(&there, bytes, bytes);
     let copy = |from: &OsStr, to: &OsStr| {
@@ -117,8 +123,7 @@ fn ten_gib_through_half_a_gib_of_memory(kind: Kind) {
 /// K1.8: sizes that do not fit into 31, 32 and 33 bits.
 fn sizes_around_powers_of_two(kind: Kind) {
     let space = TestSpace::with(kind, "pow", "linux", &["--disk-gb", "24"]);
-    let folder =
-        tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("../target")).unwrap();
+    let folder = folder_on_disk();
     let (there, back) = (folder.path().join("there"), folder.path().join("back"));
     for bytes in [(2 * GIB) - 1, 2 * GIB, (4 * GIB) + 1, (8 * GIB) + 1] {
         let file = std::fs::File::create(&there).unwrap();

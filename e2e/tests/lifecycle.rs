@@ -214,16 +214,34 @@ fn interrupted_creation_leaves_nothing(kind: Kind) {
             (_, _) => assert_eq!(status.signal(), Some(Signal::KILL.as_raw()), "{status}"),
         }
         interrupted += 1;
-        // Killed after the keeper had it running, it is a whole Space; everything else goes.
         if how == Signal::INT {
             assert!(!space.dir().exists(), "round {round}: the files stay");
-        } else {
-            wait_until("the files go, or the Space is whole", || {
-                !space.dir().exists() || space.state() == "running"
-            });
+            continue;
         }
+        // Killed before there was a keeper, its name stays, and the person is told why. Killed
+        // after the keeper had it running, it is a whole Space. Everything else goes.
+        wait_until("the files go, or its state is settled", || {
+            !space.dir().exists() || {
+                let ran = airlock(["spaces", "info", &name, "--json"]);
+                // Looked at while it goes, there is half of it.
+                ran.code != 0
+                    || ran.json()["state"] == "running"
+                    || ran.text().contains("its creation was cut short")
+            }
+        });
     }
     assert!(interrupted > 0, "every creation was faster");
+}
+
+/// Killed right at its start, a creation leaves an empty folder.
+#[test]
+fn a_creation_that_was_cut_short_is_told_as_such() {
+    let space = TestSpace::adopt(name("short"), home());
+    std::fs::create_dir(space.dir()).unwrap();
+    let detail = space.info()["detail"].to_string();
+    assert!(detail.contains("cut short"), "{detail}");
+    let listed = airlock(["spaces", "ls"]).expect(0).text();
+    assert!(listed.contains(&space.name), "{listed}");
 }
 
 fn random_part_of(longest: Duration) -> Duration {
