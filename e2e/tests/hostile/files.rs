@@ -9,7 +9,8 @@ use airlock_e2e::{Kind, TestSpace, airlock, on_both_kinds, run};
 
 on_both_kinds! {
     every_day: ;
-    slow_on_vm: sources_lead_to_nothing_of_the_host, names_are_shown_without_their_power;
+    slow_on_vm: sources_lead_to_nothing_of_the_host, names_are_shown_without_their_power,
+        a_broken_user_list_hangs_nothing, broken_identity_files_hang_nothing;
 }
 
 /// K11.7, K11.9, K11.10
@@ -201,5 +202,53 @@ fn what_a_space_wrote_over_its_own_system_does_not_trick_the_next_start() {
             "{place} led to the host"
         );
         std::fs::remove_file(&at).unwrap();
+    }
+}
+
+/// Runs `airlock`, which must come back by itself.
+fn bounded(limit_s: u32, args: &[&str]) -> airlock_e2e::Ran {
+    let mut command = std::process::Command::new("timeout");
+    command
+        .args(["--signal=KILL", &limit_s.to_string()])
+        .arg(airlock_e2e::program())
+        .args(args)
+        .env("AIRLOCK_HOME", airlock_e2e::home());
+    let ran = run(&mut command);
+    assert!(ran.code != 137, "{args:?} hangs: {ran:?}");
+    ran
+}
+
+/// The files that guestd and the runtime read and write for every Space are the Space's own.
+fn a_broken_user_list_hangs_nothing(kind: Kind) {
+    for how in [
+        "mkfifo /etc/passwd /etc/group",
+        "ln -s /dev/zero /etc/passwd; ln -s /dev/zero /etc/group",
+        "mkdir /etc/passwd /etc/group",
+        "ln -s /etc/passwd /etc/passwd",
+    ] {
+        let space = TestSpace::tiny(kind, "users");
+        let line = format!("rm -f /etc/passwd /etc/group; {how}; echo done");
+        let ran = bounded(20, &["exec", &space.name, "--", "sh", "-c", &line]);
+        assert_eq!(ran.text(), "done\n", "{how}: {ran:?}");
+        let ran = bounded(20, &["exec", &space.name, "--", "echo", "on"]);
+        assert_eq!(ran.text(), "on\n", "{how}: {ran:?}");
+        let _ran = bounded(20, &["cp", "/etc/os-release", &space.at("/root/x")]).expect(0);
+        let _ran = bounded(30, &["spaces", "stop", &space.name]).expect(0);
+        let ran = bounded(60, &["spaces", "start", &space.name]);
+        let told = ran.stderr.contains("/etc/passwd");
+        assert!(ran.code == 0 || told, "{how}: {ran:?}");
+    }
+}
+
+fn broken_identity_files_hang_nothing(kind: Kind) {
+    let space = TestSpace::tiny(kind, "identity");
+    for how in ["mkfifo", "mkdir", "ln -s /dev/zero", "ln -s /proc/1/fd/3"] {
+        let line = format!(
+            "cd /etc; for f in hostname hosts resolv.conf machine-id; do rm -rf $f; {how} $f; done"
+        );
+        let _ran = bounded(20, &["exec", &space.name, "--", "sh", "-c", &line]).expect(0);
+        let _ran = bounded(30, &["spaces", "stop", &space.name]).expect(0);
+        let _ran = bounded(60, &["spaces", "start", &space.name]).expect(0);
+        assert_eq!(space.sh("hostname"), space.name, "{how}");
     }
 }
