@@ -115,9 +115,9 @@ pub(crate) struct CreateArgs {
     /// Memory in MiB
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) memory_mb: u64,
-    /// Size of the root file system in GiB
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) disk_gb: u64,
+    /// Size of the root file system in GiB; 8 if absent. Of a VM alone
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) disk_gb: Option<u64>,
     /// What it can reach
     #[arg(long, default_value = "default", value_parser = words(Network::ALL, Network::as_str))]
     pub(crate) network: Network,

@@ -92,16 +92,39 @@ fn a_bad_name_says_what_is_allowed() {
 fn what_is_not_supported_yet_is_4_and_makes_nothing() {
     let place = Place::new();
     place.refuses(
-        "spaces create linux --kind container",
-        4,
-        &["error: container Spaces are not supported yet", "hint: "],
-    );
-    place.refuses(
         "spaces create linux --on other",
         4,
         &["\"other\"", "hint: "],
     );
     assert_eq!(place.home.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn wishes_that_exclude_each_other_are_usage_and_make_nothing() {
+    let place = Place::new();
+    for (line, part) in [
+        (
+            "spaces create linux --kind container --accel kvm",
+            "--kind container does not go with --accel kvm",
+        ),
+        (
+            "spaces create linux --kind vm --runtime runc",
+            "--kind vm does not go with --runtime runc",
+        ),
+    ] {
+        place.refuses(line, 2, &[part, "hint: "]);
+    }
+    let spaces = place.home.path().join("spaces");
+    assert_eq!(spaces.read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn settings_are_refused_by_name() {
+    let place = Place::new();
+    place.refuses("config set default.kind pod", 2, &["auto, vm, container"]);
+    place.refuses("config set default.king vm", 2, &["default.king", "hint: "]);
+    place.refuses("config get nothing", 2, &["nothing", "hint: "]);
+    assert!(!place.home.path().join("config.toml").exists());
 }
 
 #[test]

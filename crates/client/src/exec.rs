@@ -16,6 +16,7 @@ use airlock_wire::cua::v1::process_service_client::ProcessServiceClient;
 use airlock_wire::cua::v1::{ProcessConfig, StartProcessRequest};
 use bytes::Bytes;
 use tokio::io::AsyncRead;
+use tokio::time::Instant;
 use tonic::Status;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
@@ -32,6 +33,9 @@ const DEFAULT_OUTPUT_LIMIT_BYTES: usize = 64 * 1024 * 1024;
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// A Space that is silent for this long, signs of life included, does not answer any more.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long after a command's time-out its end may take to be told.
+const TIMEOUT_GRACE: Duration = Duration::from_secs(10);
 
 /// Why a command did not run to its end, or its output is not whole.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +124,7 @@ pub struct Exec {
     connection: Connection,
     config: ProcessConfig,
     stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    timeout: Option<Duration>,
     detach: bool,
     output_limit_bytes: usize,
 }
@@ -134,6 +139,7 @@ impl Exec {
             connection,
             config,
             stdin: None,
+            timeout: None,
             detach: false,
             output_limit_bytes: DEFAULT_OUTPUT_LIMIT_BYTES,
         }
@@ -175,8 +181,10 @@ impl Exec {
         self
     }
 
-    /// Kill the command and all its children after this time.
+    /// Kill the command and all its children after this time. A Space that does not say soon
+    /// afterwards that it did so is not waited for.
     pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
         self.config.timeout = prost_types::Duration::try_from(timeout).ok();
         self
     }
@@ -217,11 +225,15 @@ impl Exec {
                 source: Fault::from_status(&status),
             })?;
         let events = events.into_inner();
+        let deadline = self
+            .timeout
+            .and_then(|timeout| Instant::now().checked_add(timeout + TIMEOUT_GRACE));
         Ok(ExecStream::new(
             self.connection,
             program,
             events,
             self.stdin,
+            deadline,
         ))
     }
 

@@ -12,7 +12,6 @@ use airlock_model::{ImageName, Kind, SpaceName, SpaceState};
 use airlock_oci::cgroup::{self, Support};
 use tokio_util::sync::CancellationToken;
 
-use crate::home::TRASH_PREFIX;
 use crate::record::Record;
 use crate::{Engine, EngineError, EventSink, SpaceInfo, mapped};
 
@@ -188,10 +187,7 @@ impl Engine {
         let dir = self.home.space(name).dir().to_owned();
         let mut random = [0u8; 8];
         getrandom::fill(&mut random).map_err(|error| EngineError::KeeperStart(error.into()))?;
-        let trash = self
-            .home
-            .spaces()
-            .join(format!("{TRASH_PREFIX}{}", hex::encode(random)));
+        let trash = self.home.trash(&hex::encode(random));
         match fs_err::rename(&dir, &trash) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

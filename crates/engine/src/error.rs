@@ -135,10 +135,10 @@ pub enum EngineError {
     #[error("the keeper did not start")]
     KeeperStart(#[source] io::Error),
     /// The keeper ended without a word.
-    #[error("the keeper ended without a word; its log is {}", log.display())]
+    #[error("the keeper ended without a word; the end of its log: {log_tail}")]
     KeeperSilent {
-        /// Its log.
-        log: PathBuf,
+        /// What its log ends with.
+        log_tail: String,
     },
     /// The keeper reported why the Space did not start.
     #[error("the Space did not start: {message}")]

@@ -5,14 +5,13 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
 use airlock_model::HomePaths;
+use airlock_model::home::TRASH_PREFIX;
 use rustix::fs::FlockOperation;
 
 use crate::{Engine, EngineError};
 
 /// Prefix of a Space's folder while it is being made.
 pub(crate) const NEW_PREFIX: &str = ".new-";
-/// Prefix of a Space's folder while it is being removed.
-pub(crate) const TRASH_PREFIX: &str = ".trash-";
 /// File in a folder being made that its maker holds a lock on.
 pub(crate) const MAKER_LOCK: &str = "maker.lock";
 

@@ -1,7 +1,7 @@
 //! Starting a keeper and hearing from it until the Space is ready.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ async fn hear(
     events: EventSink<'_>,
 ) -> Result<(), EngineError> {
     let silent = || EngineError::KeeperSilent {
-        log: paths.keeper_log(),
+        log_tail: log_tail(&paths.keeper_log()),
     };
     let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
     let stdin = child
@@ -121,6 +121,18 @@ async fn hear(
         }
     }
     Err(silent())
+}
+
+/// The last lines of the log at `path`, which may be removed soon.
+fn log_tail(path: &Path) -> String {
+    const LINES: usize = 3;
+    let text = fs_err::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.is_empty() {
+        return "(empty)".to_owned();
+    }
+    lines[lines.len().saturating_sub(LINES)..].join("; ")
 }
 
 fn error_kind(failure: LaunchFailure) -> ErrorKind {

@@ -67,15 +67,6 @@ pub enum BootError {
     /// The network cannot be set up.
     #[error("the network cannot be set up")]
     Network(#[from] NetworkError),
-    /// A file of the machine cannot be written.
-    #[error("cannot write {}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
     /// The settings cannot be handed to the serving process.
     #[error("cannot pass the settings on")]
     Settings(#[source] io::Error),
@@ -109,7 +100,7 @@ fn boot() -> Result<Settings, BootError> {
         }
         None => false,
     };
-    identity::write(&config, on_disk)?;
+    identity::write(&config, on_disk);
     airlock_netlink::set_up_loopback()?;
     for net in [config.control.as_ref(), config.network.as_ref()]
         .into_iter()

@@ -13,6 +13,7 @@ pub mod process;
 pub mod publish;
 pub mod serve;
 pub mod server;
+mod small_file;
 pub mod state;
 #[expect(
     unsafe_code,

@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use crate::small_file;
+
 /// A user as `/etc/passwd` has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
@@ -45,15 +47,11 @@ pub struct Users {
 }
 
 impl Users {
-    /// Reads the databases; a missing one is empty.
+    /// Reads the databases; one that is missing, or no file, is empty.
     pub fn load() -> Self {
-        let read = |path| {
-            let bytes = std::fs::read(path).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
         Self {
-            passwd: read(Path::new("/etc/passwd")),
-            group: read(Path::new("/etc/group")),
+            passwd: small_file::text("/etc/passwd"),
+            group: small_file::text("/etc/group"),
         }
     }
 

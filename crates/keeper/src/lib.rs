@@ -13,6 +13,7 @@
 //!                       └──────────────────────────────────────────────────── ┘
 //! ```
 
+mod confine;
 mod descriptors;
 mod guest;
 mod lifecycle;

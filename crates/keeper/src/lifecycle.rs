@@ -19,6 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::confine::confine;
 use crate::guest::Guest;
 use crate::logs;
 use crate::protocol::{Launch, LaunchEvent, LaunchFailure, MachineLaunch, ProcessId, Status};
@@ -72,7 +73,7 @@ pub(crate) async fn run() -> Result<(), Gone> {
             tracing::error!(%error, "the Space did not start");
             if launch.new && starter.is_gone() {
                 // Nobody is left to tidy up after a creation that nobody waits for any more.
-                if let Err(error) = fs_err::remove_dir_all(paths.dir()) {
+                if let Err(error) = remove_whole(&launch, &paths) {
                     tracing::warn!(%error, "cannot remove the unfinished Space");
                 }
             }
@@ -85,6 +86,14 @@ pub(crate) async fn run() -> Result<(), Gone> {
     });
     keeper.serve().await;
     Ok(())
+}
+
+/// Removes the Space's folder: out of the way first, so that nobody sees half of it, and what is
+/// cut short is finished by the next sweep.
+fn remove_whole(launch: &Launch, paths: &SpacePaths) -> std::io::Result<()> {
+    let trash = HomePaths::new(&launch.home).trash(&launch.machine_id);
+    fs_err::rename(paths.dir(), &trash)?;
+    fs_err::remove_dir_all(trash)
 }
 
 fn failure(error: &LaunchError, paths: &SpacePaths) -> LaunchEvent {
@@ -323,6 +332,7 @@ impl Keeper {
             paths,
             mut terminate,
         } = stage;
+        confine(paths.dir());
         tracing::info!(boot_ms, "the Space runs");
         let save = |status: &Status| {
             if let Err(error) = write_state(&paths.state(), status) {

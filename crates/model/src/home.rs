@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::name::{ImageName, SpaceName};
 
+/// How the folder of a Space is called while it is being removed.
+pub const TRASH_PREFIX: &str = ".trash-";
+
 /// The layout of `$AIRLOCK_HOME`.
 ///
 /// ```text
@@ -32,6 +35,12 @@ impl HomePaths {
     /// The folder with one folder for each Space.
     pub fn spaces(&self) -> PathBuf {
         self.root.join("spaces")
+    }
+
+    /// A folder of [`HomePaths::spaces`] for what is being removed, told apart by `mark`. No Space
+    /// can have its name.
+    pub fn trash(&self, mark: &str) -> PathBuf {
+        self.spaces().join(format!("{TRASH_PREFIX}{mark}"))
     }
 
     /// The files of one Space.

@@ -324,7 +324,7 @@ fn linux(config: &ContainerConfig, arch: Arch) -> oci::Linux {
         .set_gid_mappings(Some(id_mappings(&config.gid_map)))
         .set_seccomp(Some(seccomp_profile(arch)))
         .set_masked_paths(Some(masks::masked_paths(config.host_cpus)))
-        .set_readonly_paths(Some(masks::read_only_paths()))
+        .set_readonly_paths(Some(read_only_paths(config.cgroup_mount)))
         // Nothing that is mounted on the host later may appear in the Space.
         .set_rootfs_propagation(Some("rprivate".to_owned()))
         .set_resources(None);
@@ -337,6 +337,17 @@ fn linux(config: &ContainerConfig, arch: Arch) -> oci::Linux {
         linux.set_sysctl(Some(sysctls(&config.gid_map)));
     }
     linux
+}
+
+fn read_only_paths(cgroup_mount: CgroupMount) -> Vec<String> {
+    let mut paths = masks::read_only_paths();
+    match cgroup_mount {
+        CgroupMount::Hidden => {}
+        // Where each controller has a mount of its own (version 1), the folder around them is a
+        // file system in memory without a size.
+        CgroupMount::ReadOnly => paths.push("/sys/fs/cgroup".to_owned()),
+    }
+    paths
 }
 
 fn namespaces(netns: Option<&Path>) -> Vec<oci::LinuxNamespace> {

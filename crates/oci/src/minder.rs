@@ -26,7 +26,6 @@ use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use rustix::io::FdFlags;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::UnshareFlags;
 
@@ -56,10 +55,21 @@ pub(crate) enum MinderError {
     UserNamespace(#[from] userns::EnterError),
     #[error("cannot set the network")]
     Network(#[from] airlock_netlink::NetworkError),
+    #[error(
+        "the Space's own {path} is no regular file of a usual size, and every OCI runtime reads it"
+    )]
+    BrokenFile { path: &'static str },
+    #[error("{runtime} did not start the container within {seconds} s")]
+    RuntimeHangs { runtime: String, seconds: u64 },
     #[error("the container cannot be described")]
     Config(#[from] crate::ConfigError),
     #[error("{runtime} did not start the container: {log}")]
-    Runtime { runtime: String, log: String },
+    Runtime {
+        runtime: String,
+        log: String,
+        /// It said no by itself, rather than being killed.
+        refused: bool,
+    },
 }
 
 impl MinderError {
@@ -76,10 +86,18 @@ impl MinderError {
             source = error.source();
         }
         let (unsupported, hint) = match self {
-            Self::Host { .. } | Self::Network(_) | Self::Config(_) => (false, ""),
+            Self::Host { .. } | Self::Network(_) | Self::Config(_) | Self::RuntimeHangs { .. } => {
+                (false, "")
+            }
+            Self::BrokenFile { .. } => (
+                false,
+                "what the Space changed is in the folder `upper` of its own, under AIRLOCK_HOME",
+            ),
             Self::Forbidden { hint, .. } => (true, *hint),
             Self::UserNamespace(error) => (true, error.hint()),
-            Self::Runtime { .. } => (true, "`airlock doctor` says which runtimes work here"),
+            Self::Runtime { refused, .. } => {
+                (*refused, "`airlock doctor` says which runtimes are here")
+            }
         };
         Event::Failed {
             unsupported,
@@ -94,10 +112,11 @@ impl MinderError {
 ///
 /// Must be called first thing in `main`, before any thread is started.
 pub fn main(socket: RawFd) -> ExitCode {
-    let socket = UnixStream::from(sys::inherited(socket));
-    if rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC).is_err() {
+    // Out of the way of the numbers that a runtime passes on.
+    let Ok(socket) = start::out_of_the_way(socket) else {
         return ExitCode::FAILURE;
-    }
+    };
+    let socket = UnixStream::from(socket);
     match run(&socket) {
         Ok(code) => code,
         Err(error) => {
@@ -128,7 +147,7 @@ fn run(socket: &UnixStream) -> Result<ExitCode, MinderError> {
         Forked::Child => {
             drop(ours);
             // The parent may be gone already, and its death signal missed: it says that it is not.
-            init::die_with_parent(&theirs).map_err(host("follow the parent"))?;
+            init::die_with_parent(theirs).map_err(host("follow the parent"))?;
             Ok(init::run(socket, &plan))
         }
         Forked::Parent(child) => {

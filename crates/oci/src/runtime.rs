@@ -59,7 +59,10 @@ impl RuntimeError {
     /// What a person can do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::NoneInstalled | Self::Find(FindError::NotInPath { .. }) => {
+            Self::Find(FindError::NotInPath { program }) => {
+                format!("install {program}, or leave --runtime away")
+            }
+            Self::NoneInstalled => {
                 "install runc: the package is called so on Debian, Ubuntu, Fedora, Alpine and \
                  Arch; or make the Space with --kind vm"
                     .to_owned()

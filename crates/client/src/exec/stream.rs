@@ -11,6 +11,7 @@ use airlock_wire::cua::v1::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tonic::Streaming;
 
 use super::{ExecEnd, ExecError, ExecEvent, client};
@@ -29,6 +30,8 @@ pub struct ExecStream {
     pid: Option<u32>,
     stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
     feeder: Option<JoinHandle<()>>,
+    /// When its end is no longer waited for.
+    deadline: Option<Instant>,
     ended: bool,
 }
 
@@ -38,6 +41,7 @@ impl ExecStream {
         program: String,
         events: Streaming<StartProcessResponse>,
         stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
+        deadline: Option<Instant>,
     ) -> Self {
         Self {
             connection,
@@ -47,6 +51,7 @@ impl ExecStream {
             pid: None,
             stdin,
             feeder: None,
+            deadline,
             ended: false,
         }
     }
@@ -62,20 +67,31 @@ impl ExecStream {
             return Ok(None);
         }
         loop {
-            let message = super::answered(self.events.message())
-                .await
-                .map_err(|status| {
-                    let source = Fault::from_status(&status);
-                    let program = self.program.clone();
-                    // Before it started, the status says why it could not; after, it was cut off.
-                    match self.pid {
-                        None => ExecError::Start { program, source },
-                        Some(_) => ExecError::Broken {
-                            program,
-                            source: Some(source),
-                        },
+            let answer = super::answered(self.events.message());
+            let answer = match self.deadline {
+                None => answer.await,
+                Some(deadline) => match tokio::time::timeout_at(deadline, answer).await {
+                    Ok(answer) => answer,
+                    Err(_elapsed) => {
+                        let program = &self.program;
+                        tracing::warn!("the Space does not say that it ended {program}");
+                        self.ended = true;
+                        return Ok(Some(ExecEvent::Ended(ExecEnd::TimedOut)));
                     }
-                })?;
+                },
+            };
+            let message = answer.map_err(|status| {
+                let source = Fault::from_status(&status);
+                let program = self.program.clone();
+                // Before it started, the status says why it could not; after, it was cut off.
+                match self.pid {
+                    None => ExecError::Start { program, source },
+                    Some(_) => ExecError::Broken {
+                        program,
+                        source: Some(source),
+                    },
+                }
+            })?;
             let broken = || ExecError::Broken {
                 program: self.program.clone(),
                 source: None,

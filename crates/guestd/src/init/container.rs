@@ -51,7 +51,7 @@ fn boot() -> Result<Settings, BootError> {
     let twin = lane.try_clone().map_err(BootError::Settings)?;
     let device = LaneDevice::adopt(File::from(twin), Path::new("the inherited lane"))?;
     let config = read_boot_config(&device)?;
-    identity::write_files(&config)?;
+    identity::write_files(&config);
     Settings::of_container(&config, listener, lane).map_err(BootError::Settings)
 }
 

@@ -17,6 +17,7 @@ use crate::convert::timestamp;
 use crate::filesystem::MAX_CHUNK_BYTES;
 use crate::process::DEFAULT_SCROLLBACK_BYTES;
 use crate::server::Role;
+use crate::small_file;
 use crate::state::Shared;
 
 /// The build that answers.
@@ -91,9 +92,10 @@ fn features(shared: &Shared) -> Vec<Feature> {
 }
 
 fn operating_system(kernel: &str) -> OperatingSystem {
-    let release = fs::read_to_string("/etc/os-release")
-        .or_else(|_| fs::read_to_string("/usr/lib/os-release"))
+    let release = small_file::read("/etc/os-release")
+        .or_else(|_| small_file::read("/usr/lib/os-release"))
         .unwrap_or_default();
+    let release = String::from_utf8_lossy(&release);
     let field = |key: &str| os_release_field(&release, key);
     OperatingSystem {
         family: OsFamily::Linux.into(),

@@ -12,7 +12,7 @@ use super::plan::{Event, Plan, send};
 use super::{MinderError, network, start};
 
 /// Dies when the parent does, from now on or already.
-pub(super) fn die_with_parent(mut parent: &UnixStream) -> io::Result<()> {
+pub(super) fn die_with_parent(mut parent: UnixStream) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     parent.write_all(b"!")?;
     // Ends with an error if the parent was gone before the signal was asked for.

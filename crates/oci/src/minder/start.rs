@@ -3,8 +3,10 @@
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use fs_err as fs;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::process::Pid;
 
 use super::MinderError;
@@ -21,12 +23,19 @@ const FIRST_PASSED: RawFd = 3;
 const GUESTD: RawFd = 5;
 /// This process's descriptors are moved from here on, so that the places below are free.
 const OUT_OF_THE_WAY: RawFd = 64;
+/// Longest time that a runtime may take: they take 0.05 s, on a busy host a few times more.
+const RUNTIME_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between two looks at whether the runtime is done.
+const RUNTIME_POLL: Duration = Duration::from_millis(1);
+/// Largest `/etc/passwd` that a runtime is given to read.
+const MAX_USER_FILE_BYTES: i64 = 4 * 1024 * 1024;
 /// How much of the runtime's log an error shows.
 const LOG_TAIL_BYTES: usize = 600;
 
 /// Starts the container; returns its first process.
 pub(super) fn start(plan: &Plan, stage: &Stage) -> Result<Pid, MinderError> {
     let host = MinderError::host;
+    check_user_files(stage)?;
     let config = build(&config(plan, stage))?;
     let file = stage.bundle().join("config.json");
     config.save(&file).map_err(|error| {
@@ -44,7 +53,7 @@ pub(super) fn start(plan: &Plan, stage: &Stage) -> Result<Pid, MinderError> {
     // would be the host's device.
     let (nothing, _) = std::io::pipe().map_err(host("make a pipe"))?;
     let twin = console.try_clone().map_err(host("share descriptors"))?;
-    let status = Command::new(&plan.runtime)
+    let mut runtime = Command::new(&plan.runtime)
         .arg("--root")
         .arg(stage.state())
         .arg("--log")
@@ -60,8 +69,22 @@ pub(super) fn start(plan: &Plan, stage: &Stage) -> Result<Pid, MinderError> {
         .stdin(Stdio::from(nothing))
         .stdout(Stdio::from(console))
         .stderr(Stdio::from(twin))
-        .status()
+        .spawn()
         .map_err(host("run the OCI runtime"))?;
+    let deadline = Instant::now() + RUNTIME_TIMEOUT;
+    let status = loop {
+        if let Some(status) = runtime.try_wait().map_err(host("run the OCI runtime"))? {
+            break status;
+        }
+        if Instant::now() > deadline {
+            // What it started dies with this process.
+            return Err(MinderError::RuntimeHangs {
+                runtime: plan.runtime.display().to_string(),
+                seconds: RUNTIME_TIMEOUT.as_secs(),
+            });
+        }
+        std::thread::sleep(RUNTIME_POLL);
+    };
     drop(passed);
     let pid = fs::read_to_string(stage.pid_file())
         .ok()
@@ -71,12 +94,43 @@ pub(super) fn start(plan: &Plan, stage: &Stage) -> Result<Pid, MinderError> {
         Some(_) | None => Err(MinderError::Runtime {
             runtime: plan.runtime.display().to_string(),
             log: log_tail(stage),
+            refused: status.code().is_some(),
         }),
     }
 }
 
+/// Refuses a root in which the files that a runtime reads itself, as the host's root, are none: it
+/// would wait for a pipe or read a device without an end.
+fn check_user_files(stage: &Stage) -> Result<(), MinderError> {
+    for path in ["/etc/passwd", "/etc/group"] {
+        let root = rustix::fs::open(
+            stage.root(),
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|errno| MinderError::host("open the Space's root folder")(errno.into()))?;
+        let found = rustix::fs::openat2(
+            &root,
+            path,
+            OFlags::PATH | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
+        );
+        // Without one, a runtime takes the numbers as they are.
+        let Ok(file) = found else { continue };
+        let usual = rustix::fs::fstat(&file).is_ok_and(|stat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+                && stat.st_size <= MAX_USER_FILE_BYTES
+        });
+        if !usual {
+            return Err(MinderError::BrokenFile { path });
+        }
+    }
+    Ok(())
+}
+
 /// Takes over an inherited descriptor, under a high number and for this process alone.
-fn out_of_the_way(number: RawFd) -> std::io::Result<OwnedFd> {
+pub(super) fn out_of_the_way(number: RawFd) -> std::io::Result<OwnedFd> {
     let fd = sys::inherited(number);
     Ok(rustix::io::fcntl_dupfd_cloexec(&fd, OUT_OF_THE_WAY)?)
 }

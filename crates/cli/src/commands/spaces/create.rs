@@ -1,7 +1,7 @@
 //! `airlock spaces create`.
 
-use airlock::SpaceSpec;
 use airlock::image::ImageSource;
+use airlock::{Kind, SpaceSpec};
 
 use crate::args::CreateArgs;
 use crate::commands::spaces::narrator;
@@ -25,22 +25,28 @@ pub(crate) async fn run(args: CreateArgs, context: &Context) -> Result<(), Comma
                 .await?
         }
     };
+    let defaults = SpaceSpec::new(name.clone(), image);
     let spec = SpaceSpec {
-        name: name.clone(),
-        image,
         kind: args.kind,
         runtime: args.runtime,
         accel: args.accel,
         cpus: args.cpus,
         memory_mb: args.memory_mb,
-        disk_gb: args.disk_gb,
+        disk_gb: args.disk_gb.unwrap_or(defaults.disk_gb),
         network: args.network,
+        ..defaults
     };
     airlock
         .create(spec, narrator(context), &context.cancel)
         .await?;
+    let info = airlock.info(&name)?;
+    if args.disk_gb.is_some() && info.kind == Kind::Container {
+        context
+            .out
+            .note("--disk-gb is not enforced for a container: its disk is the host's");
+    }
     if args.json {
-        return output::json(&airlock.info(&name)?);
+        return output::json(&info);
     }
     output::data(&format!("{name}\n"))
 }
