@@ -1,6 +1,6 @@
 //! The host's processes as `/proc` shows them, and what a Space must not leave behind.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -53,11 +53,20 @@ pub fn children(pid: u64) -> Vec<u64> {
     all_pids().into_iter().filter(is_child).collect()
 }
 
-/// `pid` and all that came from it.
+/// `pid` and all that came from it, each after its parent.
 pub fn family(pid: u64) -> Vec<u64> {
+    // One look at all: a Space may have thousands.
+    let mut children: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for other in all_pids() {
+        if let Some(parent) = stat_field(other, 1) {
+            children.entry(parent).or_default().push(other);
+        }
+    }
     let mut all = vec![pid];
-    for child in children(pid) {
-        all.extend(family(child));
+    let mut next = 0;
+    while let Some(parent) = all.get(next) {
+        all.extend(children.remove(parent).unwrap_or_default());
+        next += 1;
     }
     all
 }
