@@ -25,6 +25,11 @@ mod container_only {
     }
 
     #[test]
+    fn a_crashed_space_starts_the_moment_it_is_seen() {
+        super::a_crashed_space_starts_the_moment_it_is_seen();
+    }
+
+    #[test]
     fn all_processes_killed_at_once_and_deleted() {
         super::all_processes_killed_at_once_and_deleted();
     }
@@ -178,4 +183,16 @@ fn all_processes_killed_at_once_and_deleted() {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
     space.delete();
+}
+
+/// The keeper says that the Space crashed before it is gone itself.
+fn a_crashed_space_starts_the_moment_it_is_seen() {
+    let mut space = TestSpace::tiny(Kind::Container, "again");
+    for _ in 0..10 {
+        space.look();
+        kill9(first_of(&space));
+        while space.state() != "crashed" {}
+        let _ran = airlock(["spaces", "start", &space.name]).expect(0);
+    }
+    assert_eq!(space.sh("echo alive"), "alive");
 }
