@@ -11,6 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+mod kind;
+pub mod processes;
+
+pub use kind::Kind;
+use processes::Traces;
+
 /// The program under test.
 ///
 /// # Panics
@@ -126,34 +132,43 @@ pub fn name(what: &str) -> String {
 }
 
 /// A running Space, deleted when it is dropped.
+///
+/// A container must leave nothing on the host then, and that is looked for after every test.
 #[derive(Debug)]
 pub struct TestSpace {
     /// Its name.
     pub name: String,
     home: PathBuf,
+    traces: Traces,
 }
 
 impl TestSpace {
     /// A `tiny` Space.
-    pub fn tiny(what: &str) -> Self {
-        Self::with(what, "tiny", &[])
+    pub fn tiny(kind: Kind, what: &str) -> Self {
+        Self::with(kind, what, "tiny", &[])
     }
 
     /// A Space of `image` with more options.
-    pub fn with(what: &str, image: &str, options: &[&str]) -> Self {
-        let space = Self {
-            name: name(what),
-            home: home(),
-        };
-        let mut args = vec!["spaces", "create", image, "--name", &space.name];
-        args.extend(options);
-        let _ran = airlock(args).expect(0);
+    pub fn with(kind: Kind, what: &str, image: &str, options: &[&str]) -> Self {
+        let mut space = Self::adopt(name(what), home());
+        let create = ["spaces", "create", image, "--name", &space.name, "--kind"];
+        let _ran = airlock([&create[..], &[kind.word()], options].concat()).expect(0);
+        space.look();
         space
     }
 
     /// Takes charge of a Space that a test made itself.
     pub fn adopt(name: String, home: PathBuf) -> Self {
-        Self { name, home }
+        Self {
+            name,
+            home,
+            traces: Traces::default(),
+        }
+    }
+
+    /// Remembers what the running Space has on the host, to look for it after its end.
+    pub fn look(&mut self) {
+        self.traces.add(&self.dir());
     }
 
     /// `NAME:path`.
@@ -206,19 +221,30 @@ impl TestSpace {
         let text = std::fs::read(self.dir().join("state.json")).expect("a state file");
         serde_json::from_slice(&text).expect("JSON")
     }
-}
 
-impl Drop for TestSpace {
-    fn drop(&mut self) {
+    /// Deletes it now, and asserts that nothing of it is left on the host.
+    ///
+    /// # Panics
+    /// When something is.
+    pub fn delete(&mut self) {
+        self.look();
         let ran = run(&mut command_in(
             &self.home,
             ["spaces", "delete", &self.name],
         ));
         // A second panic while the first unwinds would hide it.
-        assert!(
-            ran.code == 0 || std::thread::panicking(),
-            "a Space stays behind: {ran:#?}"
-        );
+        if std::thread::panicking() {
+            return;
+        }
+        assert!(ran.code == 0, "a Space stays behind: {ran:#?}");
+        assert!(!self.dir().exists(), "{} stays", self.dir().display());
+        self.traces.assert_gone();
+    }
+}
+
+impl Drop for TestSpace {
+    fn drop(&mut self) {
+        self.delete();
     }
 }
 
@@ -330,6 +356,21 @@ pub fn moved_bytes(child: &Child) -> u64 {
             .unwrap_or_default()
     };
     field("rchar:").max(field("wchar:"))
+}
+
+/// Freezes a transfer once it has moved `bytes`: the fast ones would be over before anything can
+/// happen to them. Let it go on with `Signal::CONT`.
+///
+/// # Panics
+/// When it ends before, or does not get there.
+pub fn freeze_under_way(child: &Child, bytes: u64) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while moved_bytes(child) < bytes {
+        assert!(is_alive(u64::from(child.id())), "it ended before");
+        assert!(std::time::Instant::now() < deadline, "it does not move");
+        std::thread::yield_now();
+    }
+    signal(child, rustix::process::Signal::STOP);
 }
 
 /// Sends a signal to a child.

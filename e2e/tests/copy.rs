@@ -14,25 +14,29 @@ use std::path::Path;
 use std::process::Stdio;
 
 use airlock_e2e::{
-    TestSpace, airlock, command, moved_bytes, run, same_bytes, sha256, signal, start, wait_until,
-    write_random,
+    Kind, TestSpace, airlock, command, freeze_under_way, on_both_kinds, run, same_bytes, sha256,
+    signal, start, wait_until, write_random,
 };
 use rustix::process::Signal;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
-/// One Space for all that does not break it: each boot takes seconds.
-#[test]
-fn copies_with_one_space() {
-    let space = TestSpace::with("copy", "tiny", &["--memory-mb", "1024"]);
+on_both_kinds! {
+    every_day: copies_with_one_space;
+    slow_on_vm: a_space_that_dies_in_the_middle_of_a_copy;
+}
+
+/// One Space for all that does not break it: the boot of a machine takes seconds.
+fn copies_with_one_space(kind: Kind) {
+    let space = TestSpace::with(kind, "copy", "tiny", &["--memory-mb", "1024"]);
     let folder = tempfile::tempdir().unwrap();
     every_boundary_both_ways(&space, folder.path());
     names_are_bytes(&space, folder.path());
     destinations(&space, folder.path());
     refusals_in(&space, folder.path());
     refusals_out(&space, folder.path());
-    full_disks(&space, folder.path());
+    full_disks(kind, &space, folder.path());
     pipes(&space, folder.path());
     attributes(&space, folder.path());
     a_running_program_keeps_its_file(&space, folder.path());
@@ -223,21 +227,32 @@ fn refusals_out(space: &TestSpace, folder: &Path) {
 }
 
 /// K1.11, K15.5: no room in the Space, and none on the host.
-fn full_disks(space: &TestSpace, folder: &Path) {
-    space.sh(
-        "mkdir -p /tmp/small; mount -t tmpfs -o size=8m tmpfs /tmp/small; echo old > /tmp/small/f",
-    );
+fn full_disks(kind: Kind, space: &TestSpace, folder: &Path) {
+    // A container may not mount; its /dev holds 64 MiB, and everything that a test may write to.
+    let (small, fits) = match kind {
+        Kind::Vm => ("/tmp/small", 8 * MIB),
+        Kind::Container => ("/dev/small", 64 * MIB),
+    };
+    space.sh(&format!("mkdir -p {small}"));
+    match kind {
+        Kind::Vm => drop(space.sh(&format!("mount -t tmpfs -o size=8m tmpfs {small}"))),
+        Kind::Container => {}
+    }
+    space.sh(&format!("echo old > {small}/f"));
     let big = folder.join("big");
-    write_random(&big, 20 * MIB, 3);
-    let ran = up(space, &big, "/tmp/small/f").expect(1);
+    write_random(&big, fits + 12 * MIB, 3);
+    let ran = up(space, &big, &format!("{small}/f")).expect(1);
     assert!(ran.stderr.contains("space"), "{ran:?}");
     assert_eq!(
-        space.sh("cat /tmp/small/f; ls -A /tmp/small | wc -l"),
+        space.sh(&format!("cat {small}/f; ls -A {small} | wc -l")),
         "old\n1"
     );
-    let small = folder.join("f");
-    let _ran = up(space, &small, "/tmp/small/g").expect(0);
-    space.sh("umount /tmp/small");
+    let file = folder.join("f");
+    let _ran = up(space, &file, &format!("{small}/g")).expect(0);
+    match kind {
+        Kind::Vm => drop(space.sh(&format!("umount {small}"))),
+        Kind::Container => drop(space.sh(&format!("rm -r {small}"))),
+    }
 
     if !rustix::process::geteuid().is_root() {
         println!("not root: the host's full disk is not tried");
@@ -396,8 +411,9 @@ fn cancelled_at_a_third(space: &TestSpace, folder: &Path) {
         file.as_os_str(),
         OsStr::new(&target),
     ]));
-    wait_until("it is under way", || moved_bytes(&child) > 20 * MIB);
+    freeze_under_way(&child, 60 * MIB);
     signal(&child, Signal::INT);
+    signal(&child, Signal::CONT);
     let mut child = child;
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(space.sh("cat /tmp/long"), "old");
@@ -419,13 +435,14 @@ fn a_daemon_that_is_killed(space: &TestSpace, folder: &Path) {
         file.as_os_str(),
         OsStr::new(&target),
     ]));
-    wait_until("it is under way", || moved_bytes(&child) > 20 * MIB);
+    freeze_under_way(&child, 20 * MIB);
     // The connection of this very command breaks as well.
     let _ran = space.exec(&[
         "sh",
         "-c",
         "kill -9 $(ps | grep '[g]uestd serve' | awk '{print $1}')",
     ]);
+    signal(&child, Signal::CONT);
     let code = child.wait().unwrap().code();
     assert!(matches!(code, Some(1 | 5)), "exit code {code:?}");
     wait_until("it answers again", || space.exec(&["true"]).code == 0);
@@ -442,9 +459,8 @@ fn a_daemon_that_is_killed(space: &TestSpace, folder: &Path) {
     );
 }
 
-#[test]
-fn a_machine_that_dies_in_the_middle_of_a_copy() {
-    let space = TestSpace::tiny("dies");
+fn a_space_that_dies_in_the_middle_of_a_copy(kind: Kind) {
+    let space = TestSpace::tiny(kind, "dies");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("long");
     write_random(&file, 100 * MIB, 10);
@@ -454,8 +470,9 @@ fn a_machine_that_dies_in_the_middle_of_a_copy() {
         file.as_os_str(),
         OsStr::new(&target),
     ]));
-    wait_until("it is under way", || moved_bytes(&child) > 20 * MIB);
+    freeze_under_way(&child, 20 * MIB);
     let _ran = airlock(["spaces", "stop", "--force", &space.name]).expect(0);
+    signal(&child, Signal::CONT);
     let code = child.wait().unwrap().code();
     assert!(matches!(code, Some(1 | 5)), "exit code {code:?}");
 
@@ -470,8 +487,9 @@ fn a_machine_that_dies_in_the_middle_of_a_copy() {
         OsStr::new(&source),
         back.as_os_str(),
     ]));
-    wait_until("it is under way", || moved_bytes(&child) > 20 * MIB);
+    freeze_under_way(&child, 20 * MIB);
     let _ran = airlock(["spaces", "delete", &space.name]).expect(0);
+    signal(&child, Signal::CONT);
     let code = child.wait().unwrap().code();
     assert!(matches!(code, Some(1 | 5)), "exit code {code:?}");
     assert_eq!(

@@ -9,12 +9,18 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use airlock_e2e::{TestSpace, airlock, command, run, signal, start, wait_until};
+use airlock_e2e::{
+    Kind, TestSpace, airlock, command, on_both_kinds, run, signal, start, wait_until,
+};
 use rustix::process::Signal;
 
-#[test]
-fn commands_in_one_space() {
-    let space = TestSpace::tiny("exec");
+on_both_kinds! {
+    every_day: commands_in_one_space;
+    slow_on_vm: ;
+}
+
+fn commands_in_one_space(kind: Kind) {
+    let space = TestSpace::tiny(kind, "exec");
     exit_codes(&space);
     streams_and_environment(&space);
     binary_input_and_output(&space);

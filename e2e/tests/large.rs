@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use airlock_e2e::{TestSpace, command, same_bytes, write_random};
+use airlock_e2e::{Kind, TestSpace, command, on_both_kinds, same_bytes, write_random};
 
 const GIB: u64 = 1024 * 1024 * 1024;
 /// The most that either side may need beyond what it needs idle.
@@ -47,10 +47,21 @@ fn guestd_peak_kib(space: &TestSpace) -> u64 {
     field_kib(&space.sh(line), "VmHWM:")
 }
 
-fn there_and_back(bytes: u64) {
-    let space = TestSpace::with("large", "linux", &["--memory-mb", "512", "--disk-gb", "24"]);
-    let folder =
-        tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("../target")).unwrap();
+/// The system's temporary folder may be in memory.
+fn folder_on_disk() -> tempfile::TempDir {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    std::fs::create_dir_all(&target).unwrap();
+    tempfile::tempdir_in(target).unwrap()
+}
+
+fn there_and_back(kind: Kind, bytes: u64) {
+    let space = TestSpace::with(
+        kind,
+        "large",
+        "linux",
+        &["--memory-mb", "512", "--disk-gb", "24"],
+    );
+    let folder = folder_on_disk();
     let (there, back) = (folder.path().join("there"), folder.path().join("back"));
     write_random(&there, bytes, bytes);
     let copy = |from: &OsStr, to: &OsStr| {
@@ -89,26 +100,30 @@ fn there_and_back(bytes: u64) {
     );
 }
 
+on_both_kinds! {
+    every_day: ;
+    slow_on_vm: a_file_larger_than_the_spaces_memory;
+}
+
 /// K5.1, K5.7, scaled to 1 GiB.
-#[test]
-fn a_file_larger_than_the_spaces_memory() {
-    there_and_back(GIB);
+fn a_file_larger_than_the_spaces_memory(kind: Kind) {
+    there_and_back(kind, GIB);
+}
+
+on_both_kinds! {
+    #[ignore = "full size, minutes: cargo xtask torture"]
+    ten_gib_through_half_a_gib_of_memory, sizes_around_powers_of_two;
 }
 
 /// K5.1, K5.7
-#[test]
-#[ignore = "full size, minutes: cargo xtask torture"]
-fn ten_gib_through_half_a_gib_of_memory() {
-    there_and_back(10 * GIB);
+fn ten_gib_through_half_a_gib_of_memory(kind: Kind) {
+    there_and_back(kind, 10 * GIB);
 }
 
 /// K1.8: sizes that do not fit into 31, 32 and 33 bits.
-#[test]
-#[ignore = "full size, minutes: cargo xtask torture"]
-fn sizes_around_powers_of_two() {
-    let space = TestSpace::with("pow", "linux", &["--disk-gb", "24"]);
-    let folder =
-        tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("../target")).unwrap();
+fn sizes_around_powers_of_two(kind: Kind) {
+    let space = TestSpace::with(kind, "pow", "linux", &["--disk-gb", "24"]);
+    let folder = folder_on_disk();
     let (there, back) = (folder.path().join("there"), folder.path().join("back"));
     for bytes in [(2 * GIB) - 1, 2 * GIB, (4 * GIB) + 1, (8 * GIB) + 1] {
         let file = std::fs::File::create(&there).unwrap();

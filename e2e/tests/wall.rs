@@ -11,7 +11,13 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use airlock_e2e::{TestSpace, wait_until};
+use airlock_e2e::processes::{children, kill9};
+use airlock_e2e::{Kind, TestSpace, on_both_kinds, wait_until};
+
+on_both_kinds! {
+    every_day: the_default_network_does_not_lead_to_the_hosts_loopback, no_network_is_no_network;
+    slow_on_vm: a_lost_network_is_told;
+}
 
 /// A listener that counts who gets through, on every address of the host's loopback.
 fn count_visitors(address: &str) -> Option<(u16, Arc<AtomicU32>)> {
@@ -31,8 +37,8 @@ fn count_visitors(address: &str) -> Option<(u16, Arc<AtomicU32>)> {
     Some((port, visitors))
 }
 
-fn reaches_nothing_of_the_host(network: &str) {
-    let space = TestSpace::with("wall", "tiny", &["--network", network]);
+fn reaches_nothing_of_the_host(kind: Kind, network: &str) {
+    let space = TestSpace::with(kind, "wall", "tiny", &["--network", network]);
     let (port, visitors) = count_visitors("127.0.0.1").unwrap();
     let v6 = count_visitors("::1");
     // The listener works: this process reaches it.
@@ -66,37 +72,25 @@ fn reaches_nothing_of_the_host(network: &str) {
     }
 }
 
-#[test]
-fn the_default_network_does_not_lead_to_the_hosts_loopback() {
-    reaches_nothing_of_the_host("default");
+fn the_default_network_does_not_lead_to_the_hosts_loopback(kind: Kind) {
+    reaches_nothing_of_the_host(kind, "default");
 }
 
-#[test]
-fn no_network_is_no_network() {
-    reaches_nothing_of_the_host("none");
-    let space = TestSpace::with("none", "tiny", &["--network", "none"]);
+fn no_network_is_no_network(kind: Kind) {
+    reaches_nothing_of_the_host(kind, "none");
+    let space = TestSpace::with(kind, "none", "tiny", &["--network", "none"]);
     assert_eq!(space.sh("ip route | grep -c default; true"), "0");
 }
 
 /// A Space whose network dies says so, and lives on.
-#[test]
-fn a_lost_network_is_told() {
-    let space = TestSpace::tiny("netless");
+fn a_lost_network_is_told(kind: Kind) {
+    let space = TestSpace::tiny(kind, "netless");
     let keeper = space.keeper_state()["keeper"]["pid"].as_u64().unwrap();
-    let children =
-        std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).unwrap();
-    let is_passt = |pid: &&str| {
+    let is_passt = |pid: &u64| {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         name.starts_with("passt")
     };
-    let passt: i32 = children
-        .split_whitespace()
-        .find(is_passt)
-        .unwrap()
-        .parse()
-        .unwrap();
-    let pid = rustix::process::Pid::from_raw(passt).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    kill9(children(keeper).into_iter().find(is_passt).unwrap());
     wait_until("it is told", || {
         space.info()["detail"]
             .as_str()

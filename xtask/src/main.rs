@@ -36,6 +36,9 @@ enum Chore {
         /// Only tests that need no Space.
         #[arg(long)]
         unit: bool,
+        /// On which Spaces; absent: all on containers, and a small set on machines.
+        #[arg(long, value_enum, env = "AIRLOCK_TEST_KINDS")]
+        kinds: Option<test::Kinds>,
         /// Passed on to the end-to-end tests, a test name for instance.
         filter: Option<String>,
     },
@@ -70,12 +73,14 @@ fn main() -> Result<()> {
         Chore::Ci => test::ci(&root),
         Chore::Test {
             unit: true,
+            kinds: _,
             filter: _,
         } => test::unit(&root),
         Chore::Test {
             unit: false,
+            kinds,
             filter,
-        } => test::all(&root, filter.as_deref()),
+        } => test::all(&root, kinds, filter.as_deref()),
         Chore::Torture => test::torture(&root),
         Chore::Fuzz { seconds } => fuzz::run_all(&root, seconds),
         Chore::Build => build::airlock(&root)

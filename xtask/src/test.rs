@@ -8,6 +8,29 @@ use anyhow::Result;
 use crate::run::{cargo, run, say};
 use crate::{build, codegen, layers, setup};
 
+/// On which kinds of Spaces the end-to-end tests run.
+///
+/// The names of the tests say what each needs (`e2e/src/kind.rs`).
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Kinds {
+    /// Containers alone.
+    Container,
+    /// Machines alone, every test that one can pass.
+    Vm,
+    /// Every test on each kind that can pass it.
+    Both,
+}
+
+/// Names, or parts of names, of tests that are left out.
+fn left_out(kinds: Option<Kinds>) -> &'static [&'static str] {
+    match kinds {
+        None => &["::slow::vm"],
+        Some(Kinds::Container) => &["::vm", "vm_only::"],
+        Some(Kinds::Vm) => &["::container", "container_only::"],
+        Some(Kinds::Both) => &[],
+    }
+}
+
 /// Everything that must hold.
 pub(crate) fn ci(root: &Path) -> Result<()> {
     run(cargo(root).args(["fmt", "--all", "--check"]))?;
@@ -30,11 +53,11 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
         ])
         .args(["--exclude", "airlock-cli"])
         .env("RUSTDOCFLAGS", "-D warnings"))?;
-    all(root, None)
+    all(root, None, None)
 }
 
 /// All tests.
-pub(crate) fn all(root: &Path, filter: Option<&str>) -> Result<()> {
+pub(crate) fn all(root: &Path, kinds: Option<Kinds>, filter: Option<&str>) -> Result<()> {
     setup::for_tests()?;
     if filter.is_none() {
         unit(root)?;
@@ -42,7 +65,11 @@ pub(crate) fn all(root: &Path, filter: Option<&str>) -> Result<()> {
     say("end-to-end tests on real Spaces");
     // Two at once: a Space has two processors, and more of them would only slow each other.
     let mut command = end_to_end(root)?;
-    run(command.args(filter).args(["--test-threads", "2"]))
+    command.args(filter).args(["--test-threads", "2"]);
+    for name in left_out(kinds) {
+        command.args(["--skip", name]);
+    }
+    run(&mut command)
 }
 
 /// The tests that are too long for every day, one after the other.
