@@ -35,7 +35,9 @@ impl Engine {
     ) -> Result<SpaceInfo, EngineError> {
         let record = Record::read(&self.home, name)?;
         let info = self.info(name)?;
-        if info.pid.is_some() {
+        // A keeper that wrote its last word is waited for below.
+        let has_ended = matches!(info.state, SpaceState::Stopped | SpaceState::Crashed);
+        if info.pid.is_some() && !has_ended {
             return Err(EngineError::AlreadyRunning {
                 name: name.clone(),
                 state: info.state,

@@ -81,6 +81,12 @@ pub enum EngineError {
         /// What it is.
         state: SpaceState,
     },
+    /// The Space has no record: whoever made or removed it was stopped in the middle.
+    #[error("the creation of the Space {name} was cut short")]
+    CutShort {
+        /// Its name.
+        name: SpaceName,
+    },
     /// The Space's record is damaged.
     #[error("{} is damaged: {reason}", path.display())]
     Damaged {
@@ -207,6 +213,7 @@ impl EngineError {
             Self::Exists { .. }
             | Self::AlreadyRunning { .. }
             | Self::Damaged { .. }
+            | Self::CutShort { .. }
             | Self::KeeperStart(_)
             | Self::KeeperSilent { .. }
             | Self::DoesNotEnd { .. }
@@ -269,7 +276,9 @@ impl EngineError {
                 )]
             }
             Self::NotRunning { name, .. } => vec![format!("start it: airlock spaces start {name}")],
-            Self::Damaged { .. } => vec!["delete the Space: `airlock spaces delete` works".into()],
+            Self::Damaged { .. } | Self::CutShort { .. } => {
+                vec!["delete the Space: `airlock spaces delete` works".into()]
+            }
             Self::Conflict { first, second } => vec![format!("leave {first} or {second} away")],
             Self::Config(error) => vec![error.hint()],
             Self::Mapped(error) => error.hint().into_iter().collect(),

@@ -84,7 +84,10 @@ impl Engine {
 
     /// One Space.
     pub fn info(&self, name: &SpaceName) -> Result<SpaceInfo, EngineError> {
-        let record = Record::read(&self.home, name)?;
+        let record = match Record::read(&self.home, name) {
+            Err(error @ EngineError::CutShort { .. }) => return Ok(damaged(name.clone(), &error)),
+            record => record?,
+        };
         let paths = self.home.space(name);
         let (status, damage) = match read_state(&paths.state()) {
             Ok(status) => (status, None),

@@ -46,8 +46,7 @@ impl Record {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if home.space(name).dir().is_dir() {
-                    let reason = "it is missing".to_owned();
-                    return Err(EngineError::Damaged { path, reason });
+                    return Err(EngineError::CutShort { name: name.clone() });
                 }
                 return Err(EngineError::NoSuchSpace { name: name.clone() });
             }

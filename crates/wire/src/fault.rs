@@ -196,6 +196,11 @@ impl Fault {
             | Code::Internal
             | Code::DataLoss => FaultKind::Internal,
         };
+        if is_local && kind == FaultKind::Unavailable {
+            // What the protocol's library says of it is no text for people.
+            tracing::debug!(%status, "a connection to guestd broke");
+            return Self::new(kind, "the connection to the Space broke off");
+        }
         Self::new(kind, status.message())
     }
 
