@@ -218,16 +218,21 @@ impl Exec {
             kill_on_disconnect: !self.detach,
             ..Default::default()
         };
-        let events = answered(client.start_process(request))
-            .await
-            .map_err(|status| ExecError::Start {
-                program: program.clone(),
-                source: Fault::from_status(&status),
-            })?;
-        let events = events.into_inner();
         let deadline = self
             .timeout
             .and_then(|timeout| Instant::now().checked_add(timeout + TIMEOUT_GRACE));
+        let started = answered(client.start_process(request));
+        let started = match deadline {
+            None => Some(started.await),
+            Some(deadline) => tokio::time::timeout_at(deadline, started).await.ok(),
+        };
+        let events = started
+            .transpose()
+            .map_err(|status| ExecError::Start {
+                program: program.clone(),
+                source: Fault::from_status(&status),
+            })?
+            .map(tonic::Response::into_inner);
         Ok(ExecStream::new(
             self.connection,
             program,

@@ -25,7 +25,8 @@ const INPUT_CHUNK_BYTES: usize = 256 * 1024;
 pub struct ExecStream {
     connection: Connection,
     program: String,
-    events: Streaming<StartProcessResponse>,
+    /// Nothing when the Space did not answer in time.
+    events: Option<Streaming<StartProcessResponse>>,
     next_offset: u64,
     pid: Option<u32>,
     stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
@@ -39,7 +40,7 @@ impl ExecStream {
     pub(super) fn new(
         connection: Connection,
         program: String,
-        events: Streaming<StartProcessResponse>,
+        events: Option<Streaming<StartProcessResponse>>,
         stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
         deadline: Option<Instant>,
     ) -> Self {
@@ -61,23 +62,29 @@ impl ExecStream {
         &self.program
     }
 
+    /// The end of a command whose time is over and of which the Space says nothing.
+    fn given_up(&mut self) -> ExecEvent {
+        let program = &self.program;
+        tracing::warn!("the Space does not say that it ended {program}");
+        self.ended = true;
+        ExecEvent::Ended(ExecEnd::TimedOut)
+    }
+
     /// The next event; `None` after [`ExecEvent::Ended`].
     pub async fn next(&mut self) -> Result<Option<ExecEvent>, Error> {
         if self.ended {
             return Ok(None);
         }
         loop {
-            let answer = super::answered(self.events.message());
+            let Some(events) = &mut self.events else {
+                return Ok(Some(self.given_up()));
+            };
+            let answer = super::answered(events.message());
             let answer = match self.deadline {
                 None => answer.await,
                 Some(deadline) => match tokio::time::timeout_at(deadline, answer).await {
                     Ok(answer) => answer,
-                    Err(_elapsed) => {
-                        let program = &self.program;
-                        tracing::warn!("the Space does not say that it ended {program}");
-                        self.ended = true;
-                        return Ok(Some(ExecEvent::Ended(ExecEnd::TimedOut)));
-                    }
+                    Err(_elapsed) => return Ok(Some(self.given_up())),
                 },
             };
             let message = answer.map_err(|status| {

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fs_err as fs;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::MinderError;
@@ -116,8 +117,14 @@ fn check_user_files(stage: &Stage) -> Result<(), MinderError> {
             Mode::empty(),
             ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
         );
-        // Without one, a runtime takes the numbers as they are.
-        let Ok(file) = found else { continue };
+        let Ok(file) = found else {
+            // Without one, a runtime takes the numbers as they are. A link may lead somewhere once
+            // the runtime has mounted more.
+            match rustix::fs::statat(&root, &path[1..], AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => continue,
+                Ok(_) | Err(_) => return Err(MinderError::BrokenFile { path }),
+            }
+        };
         let usual = rustix::fs::fstat(&file).is_ok_and(|stat| {
             FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
                 && stat.st_size <= MAX_USER_FILE_BYTES
