@@ -56,7 +56,10 @@ pub(crate) fn attempt(command: &mut Command) -> Result<std::result::Result<Strin
             if line.starts_with("error:") {
                 talk.clear();
             }
-            talk = format!("{talk} {line}").trim().to_owned();
+            if !talk.is_empty() {
+                talk.push(' ');
+            }
+            talk.push_str(&line);
         }
     }
     // A name fits into the pipe, so nothing waited for its reader above.

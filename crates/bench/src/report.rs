@@ -11,7 +11,7 @@ mod sections;
 pub(crate) mod table;
 pub(crate) mod words;
 
-use sections::{caveats, method};
+use sections::{caveats, limit_lines, method};
 use table::{Align, Table};
 use words::{cpus_word, environment, limit_formula};
 
@@ -172,50 +172,6 @@ pub(crate) fn latency_row(name: &str, ms: Summary) -> Vec<String> {
     let mut row = vec![name.to_owned(), ms.n.to_string()];
     row.extend([ms.p50, ms.p95, ms.p99, ms.min, ms.max].map(|value| format!("{value:.2}")));
     row
-}
-
-fn limit_lines(result: &RunResult) -> String {
-    let mut out = String::from("## What bounds it\n\n");
-    let mut table = Table::new(&[
-        ("measured", Align::Left),
-        ("SHA-256, 1 CPU", Align::Right),
-        ("all CPUs", Align::Right),
-        ("copy, 1 CPU", Align::Right),
-        ("implementation", Align::Left),
-    ]);
-    for (when, rates) in ["before", "after"].iter().zip(&result.limits.measured) {
-        table.row(vec![
-            format!("in the Space, {when}"),
-            rate(rates.sha256_mib_s),
-            rate(rates.sha256_all_mib_s),
-            rate(rates.copy_mib_s),
-            rates.sha256_name.clone(),
-        ]);
-    }
-    for (when, rates) in ["before", "after"].iter().zip(&result.limits.host_measured) {
-        table.row(vec![
-            format!("on the host, {when}"),
-            rate(rates.sha256_mib_s),
-            missing(),
-            rate(rates.copy_mib_s),
-            rates.sha256_name.clone(),
-        ]);
-    }
-    push(&mut out, format_args!("{table}"));
-    push(
-        &mut out,
-        format_args!("In MiB/s. As a fraction of the copy limit:\n"),
-    );
-    for transfer in &result.transfers {
-        let share = transfer.of_copy_limit.map_or_else(missing, percent);
-        let size_mib = transfer.size_bytes / airlock_model::size::MIB;
-        let direction = transfer.direction.as_str();
-        push(
-            &mut out,
-            format_args!("- {direction} of {size_mib} MiB: {share}"),
-        );
-    }
-    out
 }
 
 pub(crate) fn rate(mib_s: f64) -> String {

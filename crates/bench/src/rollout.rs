@@ -11,7 +11,7 @@ use airlock_model::ImageName;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::environment::{Host, LoadAverage, Software, load_average};
+use crate::environment::{Binary, Host, LoadAverage, Software, load_average};
 use crate::kinds::Kinds;
 use crate::output::OutputDir;
 use crate::result::Environment;
@@ -92,7 +92,7 @@ pub struct RolloutOutcome {
 /// is dropped, so that no half of a run is taken for one.
 pub async fn run(
     airlock: &Airlock,
-    mut options: RolloutOptions,
+    options: RolloutOptions,
     events: impl Fn(Event) + Send + Sync,
     cancel: CancellationToken,
 ) -> Result<RolloutOutcome, BenchError> {
@@ -113,8 +113,6 @@ pub async fn run(
             events(Event::Note(warning.clone()));
         }
     })?;
-    let binaries = image_binaries(airlock, &options.image);
-    options.software.binaries.extend(binaries);
     let around = Around {
         host,
         load_before,
@@ -123,7 +121,10 @@ pub async fn run(
     };
     let saved = measured
         .into_iter()
-        .map(|measured| derive(&options, &around, measured))
+        .map(|measured| {
+            let binaries = image_binaries(airlock, &options.image, measured.facts.kind);
+            derive(&options, &around, measured, &binaries)
+        })
         .collect();
     let (results, report) = out.save_all(saved)?;
     Ok(RolloutOutcome {
@@ -146,6 +147,7 @@ fn derive(
     options: &RolloutOptions,
     around: &Around,
     measured: Measurements,
+    binaries: &[Binary],
 ) -> (String, RolloutResult) {
     let csv = result::to_csv(&measured.samples);
     let result = RolloutResult {
@@ -156,7 +158,7 @@ fn derive(
         plan: options.plan.clone(),
         environment: Environment {
             host: around.host.clone(),
-            software: options.software.clone(),
+            software: options.software.with(binaries),
             space: measured.facts,
             load_before: around.load_before,
             load_after: around.load_after,

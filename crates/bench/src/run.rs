@@ -7,7 +7,7 @@ use airlock::{Airlock, CancellationToken, Error, SpaceInfo};
 use airlock_model::{ImageName, Kind, SpaceName, SpaceSpec};
 use jiff::Timestamp;
 
-use crate::environment::{Host, LoadAverage, Software, load_average};
+use crate::environment::{Binary, Host, LoadAverage, Software, load_average};
 use crate::kinds::Kinds;
 use crate::output::{OutputDir, OutputError};
 use crate::plan::Plan;
@@ -148,7 +148,7 @@ impl BenchError {
 /// measured until then is dropped, so that no half of a run is taken for one.
 pub async fn run(
     airlock: &Airlock,
-    mut options: RunOptions,
+    options: RunOptions,
     events: impl Fn(Event) + Send + Sync,
     cancel: CancellationToken,
 ) -> Result<RunOutcome, BenchError> {
@@ -163,10 +163,6 @@ pub async fn run(
             events(Event::Note(warning.clone()));
         }
     })?;
-    if options.space.is_none() {
-        let binaries = image_binaries(airlock, &options.image);
-        options.software.binaries.extend(binaries);
-    }
     let duration_seconds = clock.elapsed().as_secs_f64();
     let saved = measured
         .spaces
@@ -198,6 +194,7 @@ struct Measured {
 #[derive(Debug)]
 struct MeasuredSpace {
     info: SpaceInfo,
+    binaries: Vec<Binary>,
     measurements: Measurements,
 }
 
@@ -247,7 +244,14 @@ async fn measure_spaces(
         spaces: infos
             .into_iter()
             .zip(measurements)
-            .map(|(info, measurements)| MeasuredSpace { info, measurements })
+            .map(|(info, measurements)| MeasuredSpace {
+                binaries: match options.space {
+                    Some(_) => Vec::new(),
+                    None => image_binaries(airlock, &options.image, info.kind),
+                },
+                info,
+                measurements,
+            })
             .collect(),
     })
 }

@@ -1,10 +1,56 @@
 //! The sections of the report that explain the figures.
 
-use super::words;
+use super::table::{Align, Table};
+use super::{missing, percent, push, rate, words};
 use crate::result::RunResult;
 
 /// Below this many samples p99 is no more than the largest of them.
 const FEW_SAMPLES: usize = 20;
+
+/// What was measured of the processors, and what share of the copy limit was reached.
+pub(super) fn limit_lines(result: &RunResult) -> String {
+    let mut out = String::from("## What bounds it\n\n");
+    let mut table = Table::new(&[
+        ("measured", Align::Left),
+        ("SHA-256, 1 CPU", Align::Right),
+        ("all CPUs", Align::Right),
+        ("copy, 1 CPU", Align::Right),
+        ("implementation", Align::Left),
+    ]);
+    for (when, rates) in ["before", "after"].iter().zip(&result.limits.measured) {
+        table.row(vec![
+            format!("in the Space, {when}"),
+            rate(rates.sha256_mib_s),
+            rate(rates.sha256_all_mib_s),
+            rate(rates.copy_mib_s),
+            rates.sha256_name.clone(),
+        ]);
+    }
+    for (when, rates) in ["before", "after"].iter().zip(&result.limits.host_measured) {
+        table.row(vec![
+            format!("on the host, {when}"),
+            rate(rates.sha256_mib_s),
+            missing(),
+            rate(rates.copy_mib_s),
+            rates.sha256_name.clone(),
+        ]);
+    }
+    push(&mut out, format_args!("{table}"));
+    push(
+        &mut out,
+        format_args!("In MiB/s. As a fraction of the copy limit:\n"),
+    );
+    for transfer in &result.transfers {
+        let share = transfer.of_copy_limit.map_or_else(missing, percent);
+        let size_mib = transfer.size_bytes / airlock_model::size::MIB;
+        let direction = transfer.direction.as_str();
+        push(
+            &mut out,
+            format_args!("- {direction} of {size_mib} MiB: {share}"),
+        );
+    }
+    out
+}
 
 /// How the figures came about.
 pub(super) fn method(result: &RunResult) -> String {

@@ -1,7 +1,8 @@
 //! From what was measured to what is saved.
 
 use airlock::Airlock;
-use airlock_model::ImageName;
+use airlock::image::guestd_bin;
+use airlock_model::{ImageName, Kind};
 
 use super::{Measured, MeasuredSpace, RunOptions, SEED};
 use crate::environment::Binary;
@@ -12,19 +13,31 @@ use crate::result::{
 };
 
 /// guestd and image of a Space that was just made. Of an older one nobody knows whether the image
-/// was built anew since.
-pub(crate) fn image_binaries(airlock: &Airlock, image: &ImageName) -> Vec<Binary> {
+/// was built anew since. A VM's guestd is part of its image; a container gets the one at hand.
+pub(crate) fn image_binaries(airlock: &Airlock, image: &ImageName, kind: Kind) -> Vec<Binary> {
     let Ok(image) = airlock.images().get(image) else {
         return Vec::new();
     };
     let binary = |name: String, sha256| Binary { name, sha256 };
-    vec![
-        binary("guestd".to_owned(), image.guestd_sha256),
-        binary(
-            format!("image {} (kernel {})", image.name, image.kernel_version),
-            image.digest,
-        ),
-    ]
+    let guestd = |sha256| binary("guestd".to_owned(), sha256);
+    match kind {
+        Kind::Auto | Kind::Vm => vec![
+            guestd(image.guestd_sha256),
+            binary(
+                format!("image {} (kernel {})", image.name, image.kernel_version),
+                image.digest,
+            ),
+        ],
+        Kind::Container => {
+            let at_hand = guestd_bin::find().ok().map(|found| {
+                let mut hasher = airlock_digest::FileHasher::new();
+                hasher.update(&found.bytes);
+                guestd(hasher.finish().to_string())
+            });
+            let image = binary(format!("image {}", image.name), image.digest);
+            at_hand.into_iter().chain([image]).collect()
+        }
+    }
 }
 
 /// The saved form of what was measured in one Space of a run.
@@ -52,7 +65,7 @@ pub(super) fn derive(
         seed: SEED,
         environment: Environment {
             host: measured.host.clone(),
-            software: options.software.clone(),
+            software: options.software.with(&space.binaries),
             space: SpaceFacts::of(&space.info, options.space.is_none()),
             load_before: measured.load_before,
             load_after: measured.load_after,
@@ -90,7 +103,7 @@ fn command(options: &RunOptions) -> String {
 
 #[cfg(test)]
 mod tests {
-    use airlock_model::{ImageName, Kind, SpaceName};
+    use airlock_model::SpaceName;
     use jiff::Timestamp;
 
     use super::*;
