@@ -23,7 +23,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Make a Space, move files of 1 to 512 MiB in and out, print the speeds, delete the Space.
+    /// Make a container and a VM, move files of 1 to 512 MiB in and out of both, print the speeds
+    /// side by side, delete them.
     Demo {
         /// The image: `linux` (Debian) or `tiny` (starts at once, lives in memory).
         #[arg(long, default_value = "linux")]

@@ -108,6 +108,14 @@ impl Software {
             qemu: qemu_version(),
         }
     }
+
+    /// The same with some more programs.
+    #[must_use]
+    pub fn with(&self, binaries: &[Binary]) -> Self {
+        let mut all = self.clone();
+        all.binaries.extend_from_slice(binaries);
+        all
+    }
 }
 
 /// The load right now, or zeros where the system does not say.

@@ -1,13 +1,15 @@
 //! The folder that a run leaves behind: `result.json`, `samples.csv` and `report.md`.
+//!
+//! A run of several kinds leaves one such folder for each, named by the kind, and beside them a
+//! `report.md` that compares them.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use airlock_model::Kind;
 use jiff::Timestamp;
-
-use crate::report;
-use crate::result::{RunResult, SCHEMA};
-use crate::samples::{Sample, to_csv};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// Name of the saved result.
 pub const RESULT_FILE: &str = "result.json";
@@ -44,23 +46,40 @@ pub enum OutputError {
         source: serde_json::Error,
     },
     /// A saved result is of another format or version.
-    #[error("{path} has schema {found:?}, expected {SCHEMA:?}", path = path.display())]
+    #[error("{path} has schema {found:?}, expected {expected:?}", path = path.display())]
     Schema {
         /// The file.
         path: PathBuf,
         /// The schema that it names.
         found: String,
+        /// The one that was to be read.
+        expected: &'static str,
     },
+}
+
+/// The result of a benchmark, as it is saved and rendered.
+pub trait Saved: Serialize + DeserializeOwned {
+    /// Name of the benchmark, and of its folders.
+    const BENCHMARK: &'static str;
+    /// The value of `schema`.
+    const SCHEMA: &'static str;
+
+    /// The kind of Space that it speaks of.
+    fn kind(&self) -> Kind;
+    /// Its report in Markdown.
+    fn report(&self) -> String;
+    /// The report in Markdown that compares the results of one run.
+    fn comparison(results: &[Self]) -> String;
 }
 
 fn io_error(action: &'static str) -> impl Fn(io::Error) -> OutputError {
     move |source| OutputError::Io { action, source }
 }
 
-/// Where a run that began at `start` puts its files unless told otherwise.
-pub fn default_dir(start: Timestamp) -> PathBuf {
-    let name = start.strftime("%Y%m%dT%H%M%SZ-file-transfer").to_string();
-    Path::new("bench-results").join(name)
+/// Where a run of a benchmark that began at `start` puts its files unless told otherwise.
+pub fn default_dir<R: Saved>(start: Timestamp) -> PathBuf {
+    let time = start.strftime("%Y%m%dT%H%M%SZ");
+    Path::new("bench-results").join(format!("{time}-{}", R::BENCHMARK))
 }
 
 /// A folder that this run made and nobody else may use.
@@ -98,21 +117,48 @@ impl OutputDir {
         &self.path
     }
 
-    /// Writes samples and result, then renders the report from the file just written.
-    pub fn save(&mut self, samples: &[Sample], result: &RunResult) -> Result<(), OutputError> {
-        let write = |name: &str, text: &str| {
-            fs_err::write(self.path.join(name), text).map_err(io_error("write the results"))
-        };
-        let json = serde_json::to_string_pretty(result).map_err(|source| OutputError::Format {
-            path: self.path.join(RESULT_FILE),
-            source,
-        })?;
+    /// Writes samples (as CSV) and result of every kind, then renders the reports from the files
+    /// just written. Returns what these hold, and the path of the report to read first.
+    pub fn save_all<R: Saved>(
+        &mut self,
+        results: Vec<(String, R)>,
+    ) -> Result<(Vec<R>, PathBuf), OutputError> {
         self.saved = true;
-        write(SAMPLES_FILE, &to_csv(samples))?;
-        write(RESULT_FILE, &(json + "\n"))?;
-        let saved = load(&self.path.join(RESULT_FILE))?;
-        write(REPORT_FILE, &report::markdown(&saved))
+        let report = self.path.join(REPORT_FILE);
+        let compares = results.len() > 1;
+        let mut saved = Vec::new();
+        for (samples_csv, result) in results {
+            let folder = if compares {
+                let folder = self.path.join(result.kind().as_str());
+                fs_err::create_dir(&folder).map_err(io_error("make the folder of a kind"))?;
+                folder
+            } else {
+                self.path.clone()
+            };
+            saved.push(save(&folder, &samples_csv, &result)?);
+        }
+        if compares {
+            write(&report, &R::comparison(&saved))?;
+        }
+        Ok((saved, report))
     }
+}
+
+fn save<R: Saved>(folder: &Path, samples_csv: &str, result: &R) -> Result<R, OutputError> {
+    let path = folder.join(RESULT_FILE);
+    let json = serde_json::to_string_pretty(result).map_err(|source| OutputError::Format {
+        path: path.clone(),
+        source,
+    })?;
+    write(&folder.join(SAMPLES_FILE), samples_csv)?;
+    write(&path, &(json + "\n"))?;
+    let saved: R = load(&path)?;
+    write(&folder.join(REPORT_FILE), &saved.report())?;
+    Ok(saved)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), OutputError> {
+    fs_err::write(path, text).map_err(io_error("write the results"))
 }
 
 impl Drop for OutputDir {
@@ -125,7 +171,7 @@ impl Drop for OutputDir {
 }
 
 /// Reads a saved result.
-pub fn load(path: &Path) -> Result<RunResult, OutputError> {
+pub fn load<R: Saved>(path: &Path) -> Result<R, OutputError> {
     let text = fs_err::read_to_string(path).map_err(io_error("read the result"))?;
     let format = |source| OutputError::Format {
         path: path.to_owned(),
@@ -133,9 +179,10 @@ pub fn load(path: &Path) -> Result<RunResult, OutputError> {
     };
     let value: serde_json::Value = serde_json::from_str(&text).map_err(format)?;
     match value.get("schema").and_then(serde_json::Value::as_str) {
-        Some(found) if found != SCHEMA => Err(OutputError::Schema {
+        Some(found) if found != R::SCHEMA => Err(OutputError::Schema {
             path: path.to_owned(),
             found: found.to_owned(),
+            expected: R::SCHEMA,
         }),
         Some(_) | None => serde_json::from_value(value).map_err(format),
     }
@@ -144,7 +191,8 @@ pub fn load(path: &Path) -> Result<RunResult, OutputError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::tests::sample_result;
+    use crate::result::RunResult;
+    use crate::result::tests::{sample_result, sample_result_of};
 
     #[test]
     fn saves_three_files_and_reads_the_result_back() {
@@ -152,13 +200,41 @@ mod tests {
         let path = dir.path().join("a/b");
         let result = sample_result();
         let mut output = OutputDir::claim(&path).unwrap();
-        output.save(&[], &result).unwrap();
+        let (saved, report) = output
+            .save_all(vec![("metric,\n".to_owned(), result.clone())])
+            .unwrap();
         drop(output);
-        assert_eq!(load(&path.join(RESULT_FILE)).unwrap(), result);
-        let report = std::fs::read_to_string(path.join(REPORT_FILE)).unwrap();
-        assert_eq!(report, report::markdown(&result));
+        assert_eq!(saved, std::slice::from_ref(&result));
+        assert_eq!(load::<RunResult>(&path.join(RESULT_FILE)).unwrap(), result);
+        assert_eq!(std::fs::read_to_string(report).unwrap(), result.report());
         let samples = std::fs::read_to_string(path.join(SAMPLES_FILE)).unwrap();
-        assert!(samples.starts_with("metric,"));
+        assert_eq!(samples, "metric,\n");
+        assert_eq!(std::fs::read_dir(path).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn several_kinds_have_a_folder_each_and_one_report() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        let results = [Kind::Container, Kind::Vm].map(sample_result_of);
+        let mut output = OutputDir::claim(&path).unwrap();
+        let (_, report) = output
+            .save_all(results.iter().map(|r| (String::new(), r.clone())).collect())
+            .unwrap();
+        for result in &results {
+            let folder = path.join(result.kind().as_str());
+            assert_eq!(
+                &load::<RunResult>(&folder.join(RESULT_FILE)).unwrap(),
+                result
+            );
+            assert!(folder.join(SAMPLES_FILE).is_file());
+            let own = std::fs::read_to_string(folder.join(REPORT_FILE)).unwrap();
+            assert_eq!(own, result.report());
+        }
+        assert_eq!(report, path.join(REPORT_FILE));
+        let text = std::fs::read_to_string(report).unwrap();
+        assert_eq!(text, RunResult::comparison(&results));
+        assert_eq!(std::fs::read_dir(path).unwrap().count(), 3);
     }
 
     #[test]
@@ -178,19 +254,20 @@ mod tests {
     fn another_version_is_not_taken_for_this_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(RESULT_FILE);
-        std::fs::write(&path, r#"{"schema":"airlock.bench.file-transfer/2"}"#).unwrap();
-        assert!(matches!(load(&path), Err(OutputError::Schema { .. })));
+        let read = || load::<RunResult>(&path).unwrap_err();
+        std::fs::write(&path, r#"{"schema":"airlock.bench.file-transfer/1"}"#).unwrap();
+        assert!(matches!(read(), OutputError::Schema { .. }));
         std::fs::write(&path, "{}").unwrap();
-        assert!(matches!(load(&path), Err(OutputError::Format { .. })));
+        assert!(matches!(read(), OutputError::Format { .. }));
         std::fs::write(&path, "no json").unwrap();
-        assert!(matches!(load(&path), Err(OutputError::Format { .. })));
+        assert!(matches!(read(), OutputError::Format { .. }));
     }
 
     #[test]
     fn the_default_folder_sorts_by_time() {
         let start: Timestamp = "2025-01-02T03:04:05.678Z".parse().unwrap();
         assert_eq!(
-            default_dir(start),
+            default_dir::<RunResult>(start),
             Path::new("bench-results/20250102T030405Z-file-transfer")
         );
     }

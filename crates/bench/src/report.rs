@@ -6,11 +6,14 @@ use crate::result::{RunResult, TransferResult};
 use crate::samples::Direction;
 use crate::stats::Summary;
 
+pub mod compare;
 mod sections;
-mod table;
+pub(crate) mod table;
+pub(crate) mod words;
 
-use sections::{caveats, environment, method};
+use sections::{caveats, limit_lines, method};
 use table::{Align, Table};
+use words::{cpus_word, environment, limit_formula};
 
 /// The two result tables, readable as text and as Markdown.
 pub fn tables(result: &RunResult) -> String {
@@ -22,17 +25,21 @@ pub fn markdown(result: &RunResult) -> String {
     let mut out = String::new();
     let host = &result.environment.host;
     let space = &result.environment.space;
-    let accel = space.accel.map_or("unknown", |accel| accel.as_str());
-    let cpus = space.cpus;
+    let runs_on = match space.accel {
+        Some(accel) => format!("{} Space on {accel}", space.kind),
+        None => format!("{} Space by {}", space.kind, space.runtime),
+    };
     push(
         &mut out,
         format_args!(
             "# File transfer into and out of a Space\n\n\
-             {} · {} · {} Space on {accel}, {cpus} vCPUs, {} MiB of memory · Airlock {}\n\n\
+             {} · {} · {} {runs_on}, {} {}, {} MiB of memory · Airlock {}\n\n\
              ## Results\n",
             result.started_at,
             host.cpu_model,
             space.image,
+            space.cpus,
+            cpus_word(space.kind),
             space.memory_mb,
             result.environment.software.airlock_version,
         ),
@@ -42,15 +49,24 @@ pub fn markdown(result: &RunResult) -> String {
         &mut out,
         format_args!(
             "MiB/s is the size divided by the median time; p95 is the size divided by the time that \
-             95 % of the transfers stay within. The limit is what hashing allows, {} MiB/s: {cpus} \
-             vCPUs times the Space's best SHA-256 rate on one of them, measured in the same run.\n",
-            rate(result.limits.sha256_mib_s),
+             95 % of the transfers stay within. The limit is what hashing allows, {}. The rate is \
+             the best of SHA-256 on one of them, measured in the same run.\n",
+            limit_formula(&result.limits),
         ),
     );
     push(&mut out, format_args!("{}", latency_table(result)));
+    if let Some(ms) = result.exec_minus_spawn_ms {
+        push(
+            &mut out,
+            format_args!("exec_true minus a bare posix_spawn, by their medians: {ms:.2} ms.\n"),
+        );
+    }
     push(&mut out, format_args!("{}", limit_lines(result)));
     push(&mut out, format_args!("{}", method(result)));
-    push(&mut out, format_args!("{}", environment(result)));
+    push(
+        &mut out,
+        format_args!("{}", environment(&result.environment)),
+    );
     push(&mut out, format_args!("## Caveats\n"));
     for caveat in caveats(result) {
         push(&mut out, format_args!("- {caveat}"));
@@ -152,48 +168,13 @@ fn latency_table(result: &RunResult) -> String {
     table.to_string()
 }
 
-fn latency_row(name: &str, ms: Summary) -> Vec<String> {
+pub(crate) fn latency_row(name: &str, ms: Summary) -> Vec<String> {
     let mut row = vec![name.to_owned(), ms.n.to_string()];
     row.extend([ms.p50, ms.p95, ms.p99, ms.min, ms.max].map(|value| format!("{value:.2}")));
     row
 }
 
-fn limit_lines(result: &RunResult) -> String {
-    let mut out = String::from("## What bounds it\n\n");
-    let mut table = Table::new(&[
-        ("measured", Align::Left),
-        ("SHA-256, 1 vCPU", Align::Right),
-        ("all vCPUs", Align::Right),
-        ("copy, 1 vCPU", Align::Right),
-        ("implementation", Align::Left),
-    ]);
-    for (when, rates) in ["before", "after"].iter().zip(&result.limits.measured) {
-        table.row(vec![
-            (*when).to_owned(),
-            rate(rates.sha256_mib_s),
-            rate(rates.sha256_all_mib_s),
-            rate(rates.copy_mib_s),
-            rates.sha256_name.clone(),
-        ]);
-    }
-    push(&mut out, format_args!("{table}"));
-    push(
-        &mut out,
-        format_args!("In MiB/s, in the Space. As a fraction of the copy limit:\n"),
-    );
-    for transfer in &result.transfers {
-        let share = transfer.of_copy_limit.map_or_else(missing, percent);
-        let size_mib = transfer.size_bytes / airlock_model::size::MIB;
-        let direction = transfer.direction.as_str();
-        push(
-            &mut out,
-            format_args!("- {direction} of {size_mib} MiB: {share}"),
-        );
-    }
-    out
-}
-
-fn rate(mib_s: f64) -> String {
+pub(crate) fn rate(mib_s: f64) -> String {
     if mib_s >= 1000.0 {
         format!("{mib_s:.0}")
     } else {
@@ -201,15 +182,15 @@ fn rate(mib_s: f64) -> String {
     }
 }
 
-fn percent(fraction: f64) -> String {
+pub(crate) fn percent(fraction: f64) -> String {
     format!("{:.0} %", fraction * 100.0)
 }
 
-fn missing() -> String {
+pub(crate) fn missing() -> String {
     "-".to_owned()
 }
 
-fn push(out: &mut String, line: std::fmt::Arguments<'_>) {
+pub(crate) fn push(out: &mut String, line: std::fmt::Arguments<'_>) {
     let written = writeln!(out, "{line}");
     debug_assert!(written.is_ok(), "writing to a String cannot fail");
 }
@@ -217,7 +198,7 @@ fn push(out: &mut String, line: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::tests::sample_result;
+    use crate::result::tests::{sample_result, sample_result_of};
 
     #[test]
     fn the_table_has_one_row_for_each_size() {
@@ -259,6 +240,23 @@ mod tests {
         ] {
             assert!(text.contains(wanted), "{wanted:?} is missing:\n{text}");
         }
+    }
+
+    #[test]
+    fn a_container_has_its_own_words_and_formula() {
+        let text = markdown(&sample_result_of(airlock_model::Kind::Container));
+        for wanted in [
+            "linux container Space by runc, 2 CPUs",
+            "1000 MiB/s: 2 cores x 1000 MiB/s / 2, because both ends hash on the same cores",
+            "(no hardware runs a VM here)",
+            "- Protection: user namespace: 65,536 ids",
+            "on the host, before",
+            "exec_true minus a bare posix_spawn",
+        ] {
+            assert!(text.contains(wanted), "{wanted:?} is missing:\n{text}");
+        }
+        assert!(!text.contains("vCPU"), "{text}");
+        assert!(!text.contains("emulation"), "{text}");
     }
 
     #[test]

@@ -1,20 +1,29 @@
 //! What a run saves: `result.json`.
 //!
-//! Its format is `docs/benchmarks/schema/file-transfer-1.json`. A field may be added under the
-//! same number; a field that changes its meaning or goes away makes a new one.
+//! Its format is `docs/benchmarks/schema/file-transfer-2.json`. A field may be added under the
+//! same number; a field that changes its meaning or goes away makes a new one. Files of an older
+//! number stay what the schema of that number says: 1 knew VMs only and so a single formula for
+//! [`Limits::sha256_mib_s`].
 
 use std::collections::BTreeMap;
 
+use airlock::SpaceInfo;
 use airlock_model::{Accel, ImageName, Kind, Network, Route, Runtime};
 use serde::{Deserialize, Serialize};
 
 use crate::environment::{Host, LoadAverage, Software};
+use crate::output::Saved;
 use crate::plan::Plan;
+use crate::report;
 use crate::samples::{self, Direction, Latency, Sample};
 use crate::stats::{Summary, mib_per_second};
 
+mod limits;
+
+pub use limits::{Formula, GuestRates, HostRates, Limits, Processors};
+
 /// The value of `schema` in every file of this format.
-pub const SCHEMA: &str = "airlock.bench.file-transfer/1";
+pub const SCHEMA: &str = "airlock.bench.file-transfer/2";
 
 /// One finished run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,8 +46,27 @@ pub struct RunResult {
     pub limits: Limits,
     /// One entry for each latency metric.
     pub latencies: Vec<LatencyResult>,
+    /// The median of `exec_true` minus that of a bare `posix_spawn` in the Space, milliseconds.
+    pub exec_minus_spawn_ms: Option<f64>,
     /// One entry for each size and direction.
     pub transfers: Vec<TransferResult>,
+}
+
+impl Saved for RunResult {
+    const BENCHMARK: &'static str = "file-transfer";
+    const SCHEMA: &'static str = SCHEMA;
+
+    fn kind(&self) -> Kind {
+        self.environment.space.kind
+    }
+
+    fn report(&self) -> String {
+        report::markdown(self)
+    }
+
+    fn comparison(results: &[Self]) -> String {
+        report::compare::markdown(results)
+    }
 }
 
 /// Host, software, Space and load.
@@ -65,8 +93,12 @@ pub struct SpaceFacts {
     pub image: ImageName,
     /// What it is.
     pub kind: Kind,
+    /// Why it is that; absent where it was asked for.
+    pub kind_reason: Option<String>,
     /// What runs it.
     pub runtime: Runtime,
+    /// What stands between it and the host, and what does not.
+    pub protection: Vec<String>,
     /// What executes its instructions; absent where unknown.
     pub accel: Option<Accel>,
     /// Why that was chosen.
@@ -83,55 +115,23 @@ pub struct SpaceFacts {
     pub boot_ms: Option<u64>,
 }
 
-/// One measurement of what the Space's processors can do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GuestRates {
-    /// CPUs of the Space.
-    pub cpus: u32,
-    /// The fastest SHA-256 there on one CPU, MiB/s.
-    pub sha256_mib_s: f64,
-    /// Which one that is.
-    pub sha256_name: String,
-    /// SHA-256 on all CPUs at once, MiB/s.
-    pub sha256_all_mib_s: f64,
-    /// Copying memory to memory on one CPU, MiB/s.
-    pub copy_mib_s: f64,
-    /// Times of a bare `posix_spawn` of `true` and its wait, milliseconds.
-    pub spawn_ms: Vec<f64>,
-}
-
-/// What bounds a verified transfer: every byte is hashed once in the Space.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Limits {
-    /// CPUs of the Space times its best SHA-256 rate on one CPU, MiB/s.
-    pub sha256_mib_s: f64,
-    /// CPUs of the Space times its best rate of copying on one CPU, MiB/s.
-    pub copy_mib_s: f64,
-    /// A bare `posix_spawn` of `true` in the Space, milliseconds.
-    pub spawn_ms: Option<Summary>,
-    /// The measurements behind these: before and after the transfers.
-    pub measured: Vec<GuestRates>,
-}
-
-impl Limits {
-    /// The limits by these measurements. The best rate counts, so that noise never flatters a
-    /// fraction of a limit.
-    pub fn of(measured: Vec<GuestRates>) -> Self {
-        let best = |rate: fn(&GuestRates) -> f64| {
-            measured
-                .iter()
-                .map(|rates| f64::from(rates.cpus) * rate(rates))
-                .fold(0.0, f64::max)
-        };
-        let spawns: Vec<f64> = measured
-            .iter()
-            .flat_map(|rates| rates.spawn_ms.iter().copied())
-            .collect();
+impl SpaceFacts {
+    /// What is said of a Space, without its name and its place.
+    pub fn of(info: &SpaceInfo, made_for_this_run: bool) -> Self {
         Self {
-            sha256_mib_s: best(|rates| rates.sha256_mib_s),
-            copy_mib_s: best(|rates| rates.copy_mib_s),
-            spawn_ms: Summary::of(&spawns),
-            measured,
+            made_for_this_run,
+            image: info.image.clone(),
+            kind: info.kind,
+            kind_reason: info.kind_reason.clone(),
+            runtime: info.runtime,
+            protection: info.protection.clone(),
+            accel: info.accel,
+            accel_reason: info.accel_reason.clone(),
+            cpus: info.cpus,
+            memory_mb: info.memory_mb,
+            disk_gb: info.disk_gb,
+            network: info.network,
+            boot_ms: info.boot_ms,
         }
     }
 }
@@ -175,6 +175,15 @@ pub fn latency_results(samples: &[Sample]) -> Vec<LatencyResult> {
             Some(LatencyResult { metric, ms })
         })
         .collect()
+}
+
+/// How much longer `true` takes through `exec` than by a bare `posix_spawn` in the Space, by their
+/// medians; `None` where one of the two was not measured.
+pub fn exec_minus_spawn_ms(latencies: &[LatencyResult], limits: &Limits) -> Option<f64> {
+    let exec = latencies
+        .iter()
+        .find(|latency| latency.metric == Latency::ExecTrue)?;
+    Some(exec.ms.p50 - limits.spawn_ms?.p50)
 }
 
 /// Derives the statistics of every size and direction that has samples.

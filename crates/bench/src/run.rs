@@ -1,23 +1,29 @@
-//! One run from the making of the Space to its deletion.
+//! One run from the making of the Spaces to their deletion.
 
 use std::io;
 use std::path::PathBuf;
 
 use airlock::{Airlock, CancellationToken, Error, SpaceInfo};
-use airlock_model::{ImageName, SpaceName, SpaceSpec};
+use airlock_model::{ImageName, Kind, SpaceName, SpaceSpec};
 use jiff::Timestamp;
 
-use crate::environment::{Host, LoadAverage, Software, load_average};
-use crate::output::{OutputDir, OutputError, REPORT_FILE};
+use crate::environment::{Binary, Host, LoadAverage, Software, load_average};
+use crate::kinds::Kinds;
+use crate::output::{OutputDir, OutputError};
 use crate::plan::Plan;
-use crate::result::RunResult;
-use crate::target::{SpaceTarget, TargetError};
+use crate::result::{HostRates, RunResult};
+use crate::samples::to_csv;
+use crate::target::{SpaceTarget, TargetError, host_rates};
 
 mod derive;
 mod measure;
+pub(crate) mod spaces;
 
-use derive::{derive, space_binaries};
-use measure::{Measurements, measure};
+use derive::derive;
+pub(crate) use derive::image_binaries;
+use measure::{Measurements, Subject, measure};
+pub(crate) use measure::{blocking, cancellable};
+use spaces::Spaces;
 
 /// Seed of the content. Fixed, so that two runs send the same bytes.
 const SEED: u64 = 0x0061_6972_6c6f_636b;
@@ -25,10 +31,12 @@ const SEED: u64 = 0x0061_6972_6c6f_636b;
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// The running Space to measure; otherwise one is made and deleted.
+    /// The running Space to measure; otherwise some are made and deleted.
     pub space: Option<SpaceName>,
-    /// Image of the Space to make.
+    /// Image of the Spaces to make.
     pub image: ImageName,
+    /// One Space of each kind is made.
+    pub kinds: Kinds,
     /// What to measure.
     pub plan: Plan,
     /// Folder for the results, not there yet.
@@ -62,9 +70,9 @@ pub enum Event {
 /// What a run leaves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunOutcome {
-    /// What was saved.
-    pub result: RunResult,
-    /// The rendered report.
+    /// What was saved: one for each kind, in their order.
+    pub results: Vec<RunResult>,
+    /// The rendered report; with several kinds the one that compares them.
     pub report: PathBuf,
     /// What went wrong without spoiling the figures.
     pub warnings: Vec<String>,
@@ -115,12 +123,12 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    fn sdk(step: impl Into<String>) -> impl FnOnce(Error) -> Self {
+    pub(crate) fn sdk(step: impl Into<String>) -> impl FnOnce(Error) -> Self {
         let step = step.into();
         move |source| Self::Sdk { step, source }
     }
 
-    fn target(step: impl Into<String>) -> impl FnOnce(TargetError) -> Self {
+    pub(crate) fn target(step: impl Into<String>) -> impl FnOnce(TargetError) -> Self {
         let step = step.into();
         move |error| match error {
             TargetError::Sdk(source) => Self::Sdk { step, source },
@@ -133,60 +141,123 @@ impl BenchError {
     }
 }
 
-/// Makes a Space (unless one is named), measures it, deletes it (if it was made) and saves.
+/// Makes a Space of each kind (unless one is named), measures them in turn, deletes what it made,
+/// and saves.
 ///
-/// The Space that was made is deleted whatever happens, also when `cancel` fires; what was
+/// The Spaces that were made are deleted whatever happens, also when `cancel` fires; what was
 /// measured until then is dropped, so that no half of a run is taken for one.
 pub async fn run(
     airlock: &Airlock,
-    mut options: RunOptions,
+    options: RunOptions,
     events: impl Fn(Event) + Send + Sync,
     cancel: CancellationToken,
 ) -> Result<RunOutcome, BenchError> {
     let mut out = OutputDir::claim(&options.out)?;
     let clock = std::time::Instant::now();
-    let name = match &options.space {
-        Some(name) => name.clone(),
-        None => make_space(airlock, &options, &events, &cancel).await?,
-    };
-    let binaries = space_binaries(airlock, &options);
-    options.software.binaries.extend(binaries);
-    let measured = measure_space(airlock, &name, &options, &events, &cancel).await;
-    let mut warnings = Vec::new();
-    if options.space.is_none() {
-        events(Event::Preparing(format!("deleting the Space {name}")));
-        // Not by `cancel`: this is what cancelling is for.
-        if let Err(error) = airlock.delete(&name).await {
-            warnings.push(format!("the Space {name} could not be deleted: {error}"));
-        }
-    }
+    let spaces = Spaces::new(airlock);
+    let measured = measure_spaces(&spaces, &options, &events, &cancel).await;
+    let warnings = spaces.delete_all(&events).await;
     events(Event::Measured);
     let measured = measured.inspect_err(|_| {
         for warning in &warnings {
             events(Event::Note(warning.clone()));
         }
     })?;
-    let result = derive(&options, &measured, clock.elapsed().as_secs_f64());
-    out.save(&measured.measurements.samples, &result)?;
+    let duration_seconds = clock.elapsed().as_secs_f64();
+    let saved = measured
+        .spaces
+        .iter()
+        .map(|space| {
+            let csv = to_csv(&space.measurements.samples);
+            (csv, derive(&options, &measured, space, duration_seconds))
+        })
+        .collect();
+    let (results, report) = out.save_all(saved)?;
     Ok(RunOutcome {
-        result,
-        report: out.path().join(REPORT_FILE),
+        results,
+        report,
         warnings,
     })
 }
 
-async fn make_space(
-    airlock: &Airlock,
+/// What was measured, and around it.
+#[derive(Debug)]
+struct Measured {
+    host: Host,
+    host_rates: Vec<HostRates>,
+    load_before: LoadAverage,
+    load_after: LoadAverage,
+    spaces: Vec<MeasuredSpace>,
+}
+
+/// What was measured in one Space.
+#[derive(Debug)]
+struct MeasuredSpace {
+    info: SpaceInfo,
+    binaries: Vec<Binary>,
+    measurements: Measurements,
+}
+
+async fn measure_spaces(
+    spaces: &Spaces<'_>,
     options: &RunOptions,
     events: &(impl Fn(Event) + Send + Sync),
     cancel: &CancellationToken,
-) -> Result<SpaceName, BenchError> {
-    let failed = |error: Error| match error.kind() {
-        airlock::ErrorKind::Cancelled => BenchError::Cancelled,
-        _ => BenchError::sdk("make a Space")(error),
-    };
-    let name = airlock.free_name().map_err(failed)?;
-    let mut spec = SpaceSpec::new(name.clone(), options.image.clone());
+) -> Result<Measured, BenchError> {
+    let airlock = spaces.airlock();
+    let mut names = Vec::new();
+    if let Some(name) = &options.space {
+        names.push(name.clone());
+    } else {
+        for kind in options.kinds.as_slice() {
+            let spec = spec(spaces, options, *kind).map_err(spaces::not_made)?;
+            names.push(spec.name.clone());
+            spaces.make(spec, events, cancel).await?;
+        }
+    }
+    let (mut infos, mut subjects) = (Vec::new(), Vec::new());
+    for name in &names {
+        let step = || format!("measure the Space {name}");
+        let space = airlock.space(name).await.map_err(BenchError::sdk(step()))?;
+        let info = airlock.info(name).map_err(BenchError::sdk(step()))?;
+        subjects.push(Subject {
+            label: (names.len() > 1).then(|| info.kind.to_string()),
+            target: SpaceTarget::new(space, cancel.clone()),
+        });
+        infos.push(info);
+    }
+    let scratch = tempfile::Builder::new()
+        .prefix("airlock-bench-")
+        .tempdir()
+        .map_err(|source| BenchError::Scratch { source })?;
+    let host = Host::capture(airlock.home().root(), scratch.path());
+    let load_before = load_average();
+    let mut native = vec![blocking(|| Ok(host_rates())).await?];
+    let plan = &options.plan;
+    let measurements = measure(&subjects, plan, SEED, scratch.path(), events, cancel).await?;
+    native.push(blocking(|| Ok(host_rates())).await?);
+    Ok(Measured {
+        host,
+        host_rates: native,
+        load_before,
+        load_after: load_average(),
+        spaces: infos
+            .into_iter()
+            .zip(measurements)
+            .map(|(info, measurements)| MeasuredSpace {
+                binaries: match options.space {
+                    Some(_) => Vec::new(),
+                    None => image_binaries(airlock, &options.image, info.kind),
+                },
+                info,
+                measurements,
+            })
+            .collect(),
+    })
+}
+
+fn spec(spaces: &Spaces<'_>, options: &RunOptions, kind: Kind) -> Result<SpaceSpec, Error> {
+    let mut spec = spaces.spec(&options.image, kind)?;
     // Room for the old and the new file of the largest size next to the image itself.
     let largest_gib = options
         .plan
@@ -194,61 +265,5 @@ async fn make_space(
         .largest_bytes()
         .div_ceil(airlock_model::size::GIB);
     spec.disk_gb = spec.disk_gb.max(4 + 3 * largest_gib);
-    events(Event::Preparing(format!("making the Space {name}")));
-    let narrate = |event: airlock::Event| match event {
-        airlock::Event::Image(step) => events(Event::Preparing(format!(
-            "image {}: {} {}",
-            step.image, step.phase, step.detail
-        ))),
-        airlock::Event::Booting => events(Event::Preparing("booting".to_owned())),
-        airlock::Event::Note(text) => events(Event::Note(text)),
-        airlock::Event::Ready { boot_ms } => {
-            events(Event::Note(format!(
-                "{name} answered {boot_ms} ms after power-on"
-            )));
-        }
-    };
-    airlock
-        .create(spec, narrate, cancel)
-        .await
-        .map_err(failed)?;
-    Ok(name)
-}
-
-/// What was measured, and around it.
-#[derive(Debug)]
-struct Measured {
-    info: SpaceInfo,
-    host: Host,
-    load_before: LoadAverage,
-    load_after: LoadAverage,
-    measurements: Measurements,
-}
-
-async fn measure_space(
-    airlock: &Airlock,
-    name: &SpaceName,
-    options: &RunOptions,
-    events: &(impl Fn(Event) + Send + Sync),
-    cancel: &CancellationToken,
-) -> Result<Measured, BenchError> {
-    let step = || format!("measure the Space {name}");
-    let space = airlock.space(name).await.map_err(BenchError::sdk(step()))?;
-    let info = airlock.info(name).map_err(BenchError::sdk(step()))?;
-    let scratch = tempfile::Builder::new()
-        .prefix("airlock-bench-")
-        .tempdir()
-        .map_err(|source| BenchError::Scratch { source })?;
-    let host = Host::capture(airlock.home().root(), scratch.path());
-    let load_before = load_average();
-    let target = SpaceTarget::new(space, cancel.clone());
-    let measurements =
-        measure(&target, &options.plan, SEED, scratch.path(), events, cancel).await?;
-    Ok(Measured {
-        info,
-        host,
-        load_before,
-        load_after: load_average(),
-        measurements,
-    })
+    Ok(spec)
 }

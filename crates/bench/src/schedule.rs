@@ -3,6 +3,9 @@
 //! Latencies come first, each metric in one serial run after its warm-ups. Files follow in the
 //! order of the plan; within one size uploads and downloads alternate, so that a machine that
 //! slows down half-way slows both alike.
+//!
+//! Several Spaces take turns for the same reason: metric by metric for latencies, whose round
+//! trips stay serial, and round by round for files.
 
 use crate::plan::{FilePlan, Plan};
 use crate::samples::{Direction, Latency};
@@ -42,28 +45,47 @@ pub enum Step {
         /// Size of the file.
         size_bytes: u64,
     },
-    /// Remove a size's file from the Space and the host.
+    /// Remove a size's file from the Space, and what came back from the host.
     CleanUp {
+        /// Size of the file.
+        size_bytes: u64,
+    },
+    /// Remove the content of a size from the host.
+    Discard {
         /// Size of the file.
         size_bytes: u64,
     },
 }
 
-/// The steps of the plan in order.
-pub fn steps(plan: &Plan) -> Vec<Step> {
-    let mut steps = Vec::new();
+/// One step and the Space it is done with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn {
+    /// Which Space, counted from 0. Steps that concern the host alone are all of the first.
+    pub space: usize,
+    /// What to do.
+    pub step: Step,
+}
+
+/// The steps of the plan in order, on so many Spaces in turn.
+pub fn turns(plan: &Plan, spaces: usize) -> Vec<Turn> {
+    let mut turns = Vec::new();
+    let each = |turns: &mut Vec<Turn>, steps: &[Step]| {
+        for space in 0..spaces {
+            turns.extend(steps.iter().map(|&step| Turn { space, step }));
+        }
+    };
     for latency in Latency::ALL {
         let warm_ups = (0..plan.latency_warm_ups).map(|_| Phase::WarmUp);
         let measured = (0..plan.latency_iterations).map(Phase::Measured);
-        steps.extend(
-            warm_ups
-                .chain(measured)
-                .map(|phase| Step::Latency { latency, phase }),
-        );
+        let serial: Vec<Step> = warm_ups
+            .chain(measured)
+            .map(|phase| Step::Latency { latency, phase })
+            .collect();
+        each(&mut turns, &serial);
     }
+    let on_host = |step| Turn { space: 0, step };
     for file in plan.files.as_slice() {
         let size_bytes = file.size_bytes();
-        steps.push(Step::Prepare(*file));
         let round = |phase| {
             [Direction::Upload, Direction::Download].map(|direction| Step::Transfer {
                 size_bytes,
@@ -71,12 +93,16 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
                 phase,
             })
         };
-        steps.extend(round(Phase::WarmUp));
-        steps.push(Step::Compare { size_bytes });
-        steps.extend((0..file.iterations).flat_map(|i| round(Phase::Measured(i))));
-        steps.push(Step::CleanUp { size_bytes });
+        turns.push(on_host(Step::Prepare(*file)));
+        let [up, down] = round(Phase::WarmUp);
+        each(&mut turns, &[up, down, Step::Compare { size_bytes }]);
+        for iteration in 0..file.iterations {
+            each(&mut turns, &round(Phase::Measured(iteration)));
+        }
+        each(&mut turns, &[Step::CleanUp { size_bytes }]);
+        turns.push(on_host(Step::Discard { size_bytes }));
     }
-    steps
+    turns
 }
 
 #[cfg(test)]
@@ -89,6 +115,10 @@ mod tests {
             latency_warm_ups: 2,
             files: files.parse().unwrap(),
         }
+    }
+
+    fn steps(plan: &Plan) -> Vec<Step> {
+        turns(plan, 1).iter().map(|turn| turn.step).collect()
     }
 
     #[test]
@@ -117,16 +147,15 @@ mod tests {
         );
     }
 
-    #[test]
-    fn uploads_and_downloads_alternate_and_are_compared_once() {
-        let steps = steps(&plan("4:3", 1));
-        let files: Vec<_> = steps
-            .iter()
-            .filter(|step| !matches!(step, Step::Latency { .. }))
-            .map(|step| match step {
+    /// One word for each step with files, with the Space's number behind it.
+    fn files(plan: &Plan, spaces: usize) -> Vec<String> {
+        let word = |turn: &Turn| {
+            let word = match turn.step {
+                Step::Latency { .. } => return None,
                 Step::Prepare(_) => "prepare".to_owned(),
                 Step::Compare { .. } => "compare".to_owned(),
                 Step::CleanUp { .. } => "clean".to_owned(),
+                Step::Discard { .. } => "discard".to_owned(),
                 Step::Transfer {
                     direction, phase, ..
                 } => {
@@ -136,15 +165,34 @@ mod tests {
                     };
                     format!("{}{phase}", &direction.as_str()[..1])
                 }
-                Step::Latency { .. } => unreachable!("filtered above"),
-            })
-            .collect();
+            };
+            Some(format!("{word}.{}", turn.space))
+        };
+        turns(plan, spaces).iter().filter_map(word).collect()
+    }
+
+    #[test]
+    fn uploads_and_downloads_alternate_and_are_compared_once() {
         assert_eq!(
-            files,
-            [
-                "prepare", "uw", "dw", "compare", "u0", "d0", "u1", "d1", "u2", "d2", "clean"
-            ]
+            files(&plan("4:3", 1), 1).join(" ").replace(".0", ""),
+            "prepare uw dw compare u0 d0 u1 d1 u2 d2 clean discard"
         );
+    }
+
+    #[test]
+    fn several_spaces_take_turns_in_every_round() {
+        assert_eq!(
+            files(&plan("4:2", 1), 2).join(" "),
+            "prepare.0 uw.0 dw.0 compare.0 uw.1 dw.1 compare.1 \
+             u0.0 d0.0 u0.1 d0.1 u1.0 d1.0 u1.1 d1.1 clean.0 clean.1 discard.0"
+        );
+        let latencies: Vec<usize> = turns(&plan("4:2", 1), 2)
+            .iter()
+            .filter(|turn| matches!(turn.step, Step::Latency { .. }))
+            .map(|turn| turn.space)
+            .collect();
+        let one_metric = [0, 0, 0, 1, 1, 1];
+        assert_eq!(latencies, one_metric.repeat(Latency::ALL.len()));
     }
 
     #[test]

@@ -1,17 +1,29 @@
 //! What is measured, seen from the schedule: a trait, and a Space behind it.
 
 use std::path::Path;
+use std::time::Duration;
 
 use airlock::{CancellationToken, Error, Space};
+use airlock_digest::{LeafHasher, copy_rate, sha256_rate};
 use airlock_model::Route;
 
-use crate::result::GuestRates;
+use crate::result::{GuestRates, HostRates};
 use crate::samples::Latency;
 
 /// How long each rate of the Space is measured.
 const RATE_MILLISECONDS: u32 = 500;
 /// How many bare processes are started for comparison with `exec`.
 const SPAWNS: u32 = 100;
+
+/// Measures what one core of the host can do, as long as a Space's is measured; blocks meanwhile.
+pub(crate) fn host_rates() -> HostRates {
+    let duration = Duration::from_millis(RATE_MILLISECONDS.into());
+    HostRates {
+        sha256_mib_s: sha256_rate(duration),
+        sha256_name: LeafHasher::fastest().name().to_owned(),
+        copy_mib_s: copy_rate(duration),
+    }
+}
 
 /// Something that answers, runs commands and takes files.
 ///
@@ -67,21 +79,25 @@ impl SpaceTarget {
     }
 
     async fn exec(&self, program: &str, args: &[&str]) -> Result<(), TargetError> {
-        let output = self
-            .space
-            .exec(program)
-            .args(args.iter().copied())
-            .output()
-            .await?;
-        if output.end.is_success() {
-            return Ok(());
-        }
-        let command = [&[program], args].concat().join(" ");
-        Err(TargetError::Command {
-            command,
-            code: output.end.shell_code(),
-        })
+        exec(&self.space, program, args).await
     }
+}
+
+/// Runs a program to its end; one that fails is an error.
+pub(crate) async fn exec(space: &Space, program: &str, args: &[&str]) -> Result<(), TargetError> {
+    let output = space
+        .exec(program)
+        .args(args.iter().copied())
+        .output()
+        .await?;
+    if output.end.is_success() {
+        return Ok(());
+    }
+    let command = [&[program], args].concat().join(" ");
+    Err(TargetError::Command {
+        command,
+        code: output.end.shell_code(),
+    })
 }
 
 impl Target for SpaceTarget {

@@ -294,6 +294,9 @@ mod tests {
             "bench run file-transfer",
             "bench run file-transfer --space a --files 1:20,16:5 --iters 5 --out d --json",
             "bench run file-transfer --image tiny",
+            "bench run file-transfer --image tiny --kind container --kind vm",
+            "bench run rollout",
+            "bench run rollout --image tiny --kind auto --n 2 --batches 0 --batch-size 4 --out d --json",
             "completions bash",
             "-q spaces ls",
             "spaces ls --verbose",
@@ -328,6 +331,12 @@ mod tests {
             "bench run file-transfer --files 0:1",
             "bench run file-transfer --iters 0",
             "bench run file-transfer --space a --image b",
+            "bench run file-transfer --space a --kind vm",
+            "bench run file-transfer --kind pod",
+            "bench run rollout --n 0",
+            "bench run rollout --batch-size 0",
+            "bench run rollout --batch-size 257",
+            "bench run rollout --space a",
             "-q -v spaces ls",
         ] {
             let words = ["airlock"].into_iter().chain(line.split_ascii_whitespace());

@@ -18,7 +18,9 @@ const COMMANDS: &[&str] = &[
     "image build",
     "image rm",
     "doctor",
+    "bench run",
     "bench run file-transfer",
+    "bench run rollout",
 ];
 
 #[test]

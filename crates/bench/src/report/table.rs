@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Which side of a column is straight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Align {
+pub(crate) enum Align {
     /// For words.
     Left,
     /// For numbers.
@@ -13,21 +13,24 @@ pub(super) enum Align {
 
 /// A table under construction.
 #[derive(Debug)]
-pub(super) struct Table {
-    heads: Vec<(&'static str, Align)>,
+pub(crate) struct Table {
+    heads: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(super) fn new(heads: &[(&'static str, Align)]) -> Self {
+    pub(crate) fn new(heads: &[(&str, Align)]) -> Self {
         Self {
-            heads: heads.to_vec(),
+            heads: heads
+                .iter()
+                .map(|(head, align)| ((*head).to_owned(), *align))
+                .collect(),
             rows: Vec::new(),
         }
     }
 
     /// Adds a row with one cell for each column.
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.heads.len(), "one cell for each column");
         self.rows.push(cells);
     }
@@ -58,7 +61,7 @@ impl fmt::Display for Table {
             }
             writeln!(f, "|")
         };
-        let heads: Vec<&str> = self.heads.iter().map(|(head, _)| *head).collect();
+        let heads: Vec<&str> = self.heads.iter().map(|(head, _)| head.as_str()).collect();
         line(f, &heads)?;
         for (width, (_, align)) in widths.iter().zip(&self.heads) {
             match align {

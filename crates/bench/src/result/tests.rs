@@ -1,18 +1,27 @@
 //! The saved form: derived figures, the committed schema, and a sample that others reuse.
 
-use serde_json::Value;
-
 use super::*;
 use crate::samples::{Measured, Transfer};
+use crate::schema_check::{self as schema, committed};
 
 /// A small run with every field set.
 pub(crate) fn sample_result() -> RunResult {
+    sample_result_of(Kind::Vm)
+}
+
+/// The same of a Space of another kind.
+pub(crate) fn sample_result_of(kind: Kind) -> RunResult {
     let plan = Plan {
         latency_iterations: 2,
         latency_warm_ups: 1,
         files: "1:2,100:2".parse().unwrap(),
     };
-    let limits = Limits::of(vec![
+    let processors = Processors {
+        kind,
+        space_cpus: 2,
+        host_cpus: 2,
+    };
+    let guest_rates = vec![
         GuestRates {
             cpus: 2,
             sha256_mib_s: 60.0,
@@ -29,8 +38,15 @@ pub(crate) fn sample_result() -> RunResult {
             copy_mib_s: 1800.0,
             spawn_ms: vec![21.0],
         },
-    ]);
+    ];
+    let host_rates = HostRates {
+        sha256_mib_s: 1000.0,
+        sha256_name: "sha-ni".into(),
+        copy_mib_s: 9000.0,
+    };
+    let limits = Limits::of(processors, guest_rates, vec![host_rates]);
     let samples = sample_rows(&plan);
+    let latencies = latency_results(&samples);
     RunResult {
         schema: SCHEMA.into(),
         started_at: "2025-01-02T03:04:05Z".into(),
@@ -56,26 +72,45 @@ pub(crate) fn sample_result() -> RunResult {
                 }],
                 qemu: "QEMU emulator version 7.2.0".into(),
             },
-            space: SpaceFacts {
-                made_for_this_run: true,
-                image: ImageName::new("linux").unwrap(),
-                kind: Kind::Vm,
-                runtime: Runtime::Qemu,
-                accel: Some(Accel::Tcg),
-                accel_reason: Some("no guest ran on KVM".into()),
-                cpus: 2,
-                memory_mb: 2048,
-                disk_gb: 8,
-                network: Network::Default,
-                boot_ms: Some(5_100),
-            },
+            space: sample_space(kind),
             load_before: [0.1, 0.2, 0.3],
             load_after: [1.0, 0.5, 0.3],
         },
-        latencies: latency_results(&samples),
+        exec_minus_spawn_ms: exec_minus_spawn_ms(&latencies, &limits),
+        latencies,
         transfers: transfer_results(&samples, &plan, &limits),
         limits,
         plan,
+    }
+}
+
+pub(crate) fn sample_space(kind: Kind) -> SpaceFacts {
+    let facts = SpaceFacts {
+        made_for_this_run: true,
+        image: ImageName::new("linux").unwrap(),
+        kind,
+        kind_reason: None,
+        runtime: Runtime::Qemu,
+        protection: vec!["seccomp: QEMU's own filter".into()],
+        accel: Some(Accel::Tcg),
+        accel_reason: Some("no guest ran on KVM".into()),
+        cpus: 2,
+        memory_mb: 2048,
+        disk_gb: 8,
+        network: Network::Default,
+        boot_ms: Some(5_100),
+    };
+    match kind {
+        Kind::Auto | Kind::Vm => facts,
+        Kind::Container => SpaceFacts {
+            kind_reason: Some("no hardware runs a VM here".into()),
+            runtime: Runtime::Runc,
+            protection: vec!["user namespace: 65,536 ids".into(), "seccomp: yes".into()],
+            accel: None,
+            accel_reason: None,
+            boot_ms: Some(90),
+            ..facts
+        },
     }
 }
 
@@ -128,9 +163,26 @@ fn a_rate_is_the_size_by_the_median_and_a_fraction_of_its_limit() {
 }
 
 #[test]
+fn exec_is_compared_with_a_bare_process() {
+    let result = sample_result();
+    assert!((result.exec_minus_spawn_ms.unwrap() - (1.5 - 21.0)).abs() < 1e-9);
+    assert_eq!(exec_minus_spawn_ms(&[], &result.limits), None);
+    let unmeasured = Limits {
+        spawn_ms: None,
+        ..result.limits
+    };
+    assert_eq!(exec_minus_spawn_ms(&result.latencies, &unmeasured), None);
+}
+
+#[test]
 fn an_unknown_limit_gives_no_fraction() {
     let plan = sample_result().plan;
-    let limits = Limits::of(vec![]);
+    let processors = Processors {
+        kind: Kind::Vm,
+        space_cpus: 2,
+        host_cpus: 2,
+    };
+    let limits = Limits::of(processors, vec![], vec![]);
     for transfer in transfer_results(&sample_rows(&plan), &plan, &limits) {
         assert_eq!(transfer.of_sha256_limit, None);
         assert_eq!(transfer.of_copy_limit, None);
@@ -146,10 +198,12 @@ fn the_saved_form_reads_back_the_same() {
 
 #[test]
 fn a_saved_run_fits_the_committed_schema() {
-    let schema = committed_schema();
-    let value = serde_json::to_value(sample_result()).unwrap();
-    let faults = faults(&schema, &schema, &value, "$");
-    assert!(faults.is_empty(), "{faults:#?}");
+    let schema = committed("schema/file-transfer-2.json");
+    for kind in [Kind::Vm, Kind::Container] {
+        let value = serde_json::to_value(sample_result_of(kind)).unwrap();
+        let faults = schema::faults(&schema, &value);
+        assert!(faults.is_empty(), "{faults:#?}");
+    }
     assert_eq!(
         schema["properties"]["schema"]["const"], SCHEMA,
         "the schema's own name"
@@ -157,8 +211,18 @@ fn a_saved_run_fits_the_committed_schema() {
 }
 
 #[test]
+fn the_published_run_fits_the_schema_that_it_names() {
+    let published = committed("file-transfer/result.json");
+    let name = published["schema"].as_str().unwrap();
+    let number = name.strip_prefix("airlock.bench.file-transfer/").unwrap();
+    let schema = committed(&format!("schema/file-transfer-{number}.json"));
+    let faults = schema::faults(&schema, &published);
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
 fn the_check_itself_finds_faults() {
-    let schema = committed_schema();
+    let schema = committed("schema/file-transfer-2.json");
     let mut value = serde_json::to_value(sample_result()).unwrap();
     value["schema"] = "other".into();
     value["transfers"][0]["ms"]
@@ -167,75 +231,6 @@ fn the_check_itself_finds_faults() {
         .remove("p95");
     value["transfers"][1]["direction"] = "sideways".into();
     value["unknown"] = 1.into();
-    let faults = faults(&schema, &schema, &value, "$");
+    let faults = schema::faults(&schema, &value);
     assert_eq!(faults.len(), 4, "{faults:#?}");
-}
-
-fn committed_schema() -> Value {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../docs/benchmarks/schema/file-transfer-1.json"
-    );
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
-}
-
-/// As much of JSON Schema as the committed file uses. A field that the schema does not know is a
-/// fault here, so that no field is added without being documented.
-fn faults(root: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
-    if let Some(reference) = schema["$ref"].as_str() {
-        let name = reference.strip_prefix("#/$defs/").unwrap();
-        return faults(root, &root["$defs"][name], value, at);
-    }
-    let mut found = Vec::new();
-    let types: Vec<&str> = match &schema["type"] {
-        Value::String(one) => vec![one],
-        Value::Array(many) => many.iter().filter_map(Value::as_str).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => vec![],
-    };
-    let is = |name: &&str| match *name {
-        "object" => value.is_object(),
-        "array" => value.is_array(),
-        "string" => value.is_string(),
-        "number" => value.is_number(),
-        "integer" => value.is_u64() || value.is_i64(),
-        "boolean" => value.is_boolean(),
-        "null" => value.is_null(),
-        other => panic!("unknown type {other}"),
-    };
-    if !types.is_empty() && !types.iter().any(is) {
-        found.push(format!("{at}: {value} is none of {types:?}"));
-    }
-    if schema.get("const").is_some_and(|only| only != value) {
-        found.push(format!("{at}: {value} is not {}", schema["const"]));
-    }
-    if let Some(allowed) = schema["enum"].as_array()
-        && !allowed.contains(value)
-    {
-        found.push(format!("{at}: {value} is none of {allowed:?}"));
-    }
-    if let Some(object) = value.as_object() {
-        for name in schema["required"].as_array().into_iter().flatten() {
-            let name = name.as_str().unwrap();
-            if !object.contains_key(name) {
-                found.push(format!("{at}: {name} is missing"));
-            }
-        }
-        for (name, inner) in object {
-            let at = format!("{at}.{name}");
-            let known = schema["properties"].get(name);
-            match known.or_else(|| schema.get("additionalProperties")) {
-                Some(inner_schema) => found.extend(faults(root, inner_schema, inner, &at)),
-                None => found.push(format!("{at} is not in the schema")),
-            }
-        }
-    }
-    for (index, inner) in value.as_array().into_iter().flatten().enumerate() {
-        found.extend(faults(
-            root,
-            &schema["items"],
-            inner,
-            &format!("{at}[{index}]"),
-        ));
-    }
-    found
 }

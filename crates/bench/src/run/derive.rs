@@ -1,42 +1,61 @@
 //! From what was measured to what is saved.
 
 use airlock::Airlock;
+use airlock::image::guestd_bin;
+use airlock_model::{ImageName, Kind};
 
-use super::{Measured, RunOptions, SEED};
+use super::{Measured, MeasuredSpace, RunOptions, SEED};
 use crate::environment::Binary;
 use crate::plan::LATENCY_WARM_UPS;
 use crate::result::{
-    Environment, Limits, RunResult, SCHEMA, SpaceFacts, latency_results, transfer_results,
+    Environment, Limits, Processors, RunResult, SCHEMA, SpaceFacts, exec_minus_spawn_ms,
+    latency_results, transfer_results,
 };
 
 /// guestd and image of a Space that was just made. Of an older one nobody knows whether the image
-/// was built anew since.
-pub(super) fn space_binaries(airlock: &Airlock, options: &RunOptions) -> Vec<Binary> {
-    if options.space.is_some() {
-        return Vec::new();
-    }
-    let Ok(image) = airlock.images().get(&options.image) else {
+/// was built anew since. A VM's guestd is part of its image; a container gets the one at hand.
+pub(crate) fn image_binaries(airlock: &Airlock, image: &ImageName, kind: Kind) -> Vec<Binary> {
+    let Ok(image) = airlock.images().get(image) else {
         return Vec::new();
     };
     let binary = |name: String, sha256| Binary { name, sha256 };
-    vec![
-        binary("guestd".to_owned(), image.guestd_sha256),
-        binary(
-            format!("image {} (kernel {})", image.name, image.kernel_version),
-            image.digest,
-        ),
-    ]
+    let guestd = |sha256| binary("guestd".to_owned(), sha256);
+    match kind {
+        Kind::Auto | Kind::Vm => vec![
+            guestd(image.guestd_sha256),
+            binary(
+                format!("image {} (kernel {})", image.name, image.kernel_version),
+                image.digest,
+            ),
+        ],
+        Kind::Container => {
+            let at_hand = guestd_bin::find().ok().map(|found| {
+                let mut hasher = airlock_digest::FileHasher::new();
+                hasher.update(&found.bytes);
+                guestd(hasher.finish().to_string())
+            });
+            let image = binary(format!("image {}", image.name), image.digest);
+            at_hand.into_iter().chain([image]).collect()
+        }
+    }
 }
 
-/// The saved form of a run.
+/// The saved form of what was measured in one Space of a run.
 pub(super) fn derive(
     options: &RunOptions,
     measured: &Measured,
+    space: &MeasuredSpace,
     duration_seconds: f64,
 ) -> RunResult {
-    let info = &measured.info;
-    let limits = Limits::of(measured.measurements.rates.clone());
-    let samples = &measured.measurements.samples;
+    let processors = Processors {
+        kind: space.info.kind,
+        space_cpus: space.info.cpus,
+        host_cpus: measured.host.cpus,
+    };
+    let rates = space.measurements.rates.clone();
+    let limits = Limits::of(processors, rates, measured.host_rates.clone());
+    let samples = &space.measurements.samples;
+    let latencies = latency_results(samples);
     RunResult {
         schema: SCHEMA.to_owned(),
         started_at: format!("{:.0}", options.started_at),
@@ -46,24 +65,13 @@ pub(super) fn derive(
         seed: SEED,
         environment: Environment {
             host: measured.host.clone(),
-            software: options.software.clone(),
-            space: SpaceFacts {
-                made_for_this_run: options.space.is_none(),
-                image: info.image.clone(),
-                kind: info.kind,
-                runtime: info.runtime,
-                accel: info.accel,
-                accel_reason: info.accel_reason.clone(),
-                cpus: info.cpus,
-                memory_mb: info.memory_mb,
-                disk_gb: info.disk_gb,
-                network: info.network,
-                boot_ms: info.boot_ms,
-            },
+            software: options.software.with(&space.binaries),
+            space: SpaceFacts::of(&space.info, options.space.is_none()),
             load_before: measured.load_before,
             load_after: measured.load_after,
         },
-        latencies: latency_results(samples),
+        exec_minus_spawn_ms: exec_minus_spawn_ms(&latencies, &limits),
+        latencies,
         transfers: transfer_results(samples, &options.plan, &limits),
         limits,
     }
@@ -73,7 +81,7 @@ pub(super) fn derive(
 fn command(options: &RunOptions) -> String {
     let which = match &options.space {
         Some(name) => format!("--space {name}"),
-        None => format!("--image {}", options.image),
+        None => format!("--image {}{}", options.image, options.kinds.flags()),
     };
     let files: Vec<String> = options
         .plan
@@ -95,11 +103,12 @@ fn command(options: &RunOptions) -> String {
 
 #[cfg(test)]
 mod tests {
-    use airlock_model::{ImageName, SpaceName};
+    use airlock_model::SpaceName;
     use jiff::Timestamp;
 
     use super::*;
     use crate::environment::Software;
+    use crate::kinds::Kinds;
     use crate::plan::Plan;
 
     #[test]
@@ -107,6 +116,7 @@ mod tests {
         let mut options = RunOptions {
             space: None,
             image: ImageName::new("tiny").unwrap(),
+            kinds: Kinds::default(),
             plan: Plan {
                 files: "1:2,16:1".parse().unwrap(),
                 ..Plan::default()
@@ -119,6 +129,13 @@ mod tests {
         assert_eq!(
             command(&options),
             format!("airlock bench run file-transfer --image tiny {rest}")
+        );
+        options.kinds = Kinds::new(vec![Kind::Container, Kind::Vm]).unwrap();
+        assert_eq!(
+            command(&options),
+            format!(
+                "airlock bench run file-transfer --image tiny --kind container --kind vm {rest}"
+            )
         );
         options.space = Some(SpaceName::new("web").unwrap());
         assert_eq!(

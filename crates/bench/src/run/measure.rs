@@ -10,7 +10,7 @@ use crate::content::{self, Difference};
 use crate::plan::Plan;
 use crate::result::GuestRates;
 use crate::samples::{Direction, Measured, Sample, Transfer};
-use crate::schedule::{Phase, Step, steps};
+use crate::schedule::{Phase, Step, turns};
 use crate::target::Target;
 
 /// Everything that was measured.
@@ -22,46 +22,64 @@ pub(super) struct Measurements {
     pub(super) rates: Vec<GuestRates>,
 }
 
-/// Does every step of the plan; stops between two of them, or within a transfer, when cancelled.
-pub(super) async fn measure(
-    target: &impl Target,
+/// One of the Spaces that are measured in turn.
+#[derive(Debug)]
+pub(super) struct Subject<T> {
+    /// What tells it from the others; absent where it is alone.
+    pub(super) label: Option<String>,
+    /// The Space itself.
+    pub(super) target: T,
+}
+
+/// Does every step of the plan on every subject in turn; stops between two steps, or within a
+/// transfer, when cancelled. Returns what was measured in each, in their order.
+pub(super) async fn measure<T: Target>(
+    subjects: &[Subject<T>],
     plan: &Plan,
     seed: u64,
     scratch: &Path,
     events: &(impl Fn(Event) + Send + Sync),
     cancel: &CancellationToken,
-) -> Result<Measurements, BenchError> {
-    let steps = steps(plan);
-    let total = steps.len() as u64 + 2;
-    let step_event = |done: usize, label: String| {
-        events(Event::Step {
-            done: done as u64,
-            total,
-            label,
-        });
+) -> Result<Vec<Measurements>, BenchError> {
+    let turns = turns(plan, subjects.len());
+    let total = (turns.len() + 2 * subjects.len()) as u64;
+    let mut done = 0;
+    let mut step_event = |label: String| {
+        events(Event::Step { done, total, label });
+        done += 1;
     };
-    let mut run = Run {
-        target,
-        seed,
-        scratch,
-        measurements: Measurements::default(),
-    };
-    step_event(0, "rates of the Space".to_owned());
-    cancellable(cancel, run.rates()).await?;
-    for (index, step) in steps.iter().enumerate() {
-        step_event(index + 1, label(step));
-        cancellable(cancel, run.step(step)).await?;
+    let mut runs: Vec<_> = subjects
+        .iter()
+        .enumerate()
+        .map(|(number, subject)| Run {
+            number,
+            subject,
+            seed,
+            scratch,
+            measurements: Measurements::default(),
+        })
+        .collect();
+    for run in &mut runs {
+        step_event(run.said("rates of the Space"));
+        cancellable(cancel, run.rates()).await?;
     }
-    step_event(steps.len() + 1, "rates of the Space".to_owned());
-    cancellable(cancel, run.rates()).await?;
-    Ok(run.measurements)
+    for turn in turns {
+        let run = &mut runs[turn.space];
+        step_event(run.said(&label(&turn.step)));
+        cancellable(cancel, run.step(&turn.step)).await?;
+    }
+    for run in &mut runs {
+        step_event(run.said("rates of the Space"));
+        cancellable(cancel, run.rates()).await?;
+    }
+    Ok(runs.into_iter().map(|run| run.measurements).collect())
 }
 
 /// Lets a step end by itself when it was asked to: a transfer then leaves nothing half-written.
-async fn cancellable(
+pub(crate) async fn cancellable<T>(
     cancel: &CancellationToken,
-    step: impl Future<Output = Result<(), BenchError>>,
-) -> Result<(), BenchError> {
+    step: impl Future<Output = Result<T, BenchError>>,
+) -> Result<T, BenchError> {
     if cancel.is_cancelled() {
         return Err(BenchError::Cancelled);
     }
@@ -74,19 +92,32 @@ async fn cancellable(
 }
 
 struct Run<'a, T> {
-    target: &'a T,
+    number: usize,
+    subject: &'a Subject<T>,
     seed: u64,
     scratch: &'a Path,
     measurements: Measurements,
 }
 
 impl<T: Target> Run<'_, T> {
+    /// `what`, and in which of several Spaces.
+    fn said(&self, what: &str) -> String {
+        match &self.subject.label {
+            Some(label) => format!("{what} ({label})"),
+            None => what.to_owned(),
+        }
+    }
+
     async fn step(&mut self, step: &Step) -> Result<(), BenchError> {
         match *step {
             Step::Latency { latency, phase } => {
-                let failed = BenchError::target(format!("time {}", latency.as_str()));
+                let failed = BenchError::target(self.said(&format!("time {}", latency.as_str())));
                 let start = Instant::now();
-                self.target.round_trip(latency).await.map_err(failed)?;
+                self.subject
+                    .target
+                    .round_trip(latency)
+                    .await
+                    .map_err(failed)?;
                 self.record(Measured::Latency(latency), phase, start);
                 Ok(())
             }
@@ -102,17 +133,19 @@ impl<T: Target> Run<'_, T> {
             } => self.transfer(size_bytes, direction, phase).await,
             Step::Compare { size_bytes } => self.compare(size_bytes).await,
             Step::CleanUp { size_bytes } => {
-                let (source, back) = (self.source(size_bytes), self.back(size_bytes));
-                blocking(move || {
-                    fs_err::remove_file(source)?;
-                    fs_err::remove_file(back)
-                })
-                .await?;
-                let failed = BenchError::target("remove the benchmark's file from the Space");
-                self.target
+                let back = self.back(size_bytes);
+                blocking(move || fs_err::remove_file(back)).await?;
+                let failed =
+                    BenchError::target(self.said("remove the benchmark's file from the Space"));
+                self.subject
+                    .target
                     .remove(&guest_name(size_bytes))
                     .await
                     .map_err(failed)
+            }
+            Step::Discard { size_bytes } => {
+                let source = self.source(size_bytes);
+                blocking(move || fs_err::remove_file(source)).await
             }
         }
     }
@@ -125,11 +158,12 @@ impl<T: Target> Run<'_, T> {
     ) -> Result<(), BenchError> {
         let (source, back) = (self.source(size_bytes), self.back(size_bytes));
         let name = guest_name(size_bytes);
-        let failed = BenchError::target(format!("{} {size_bytes} bytes", direction.as_str()));
+        let failed =
+            BenchError::target(self.said(&format!("{} {size_bytes} bytes", direction.as_str())));
         let start = Instant::now();
         let route = match direction {
-            Direction::Upload => self.target.upload(&source, &name).await,
-            Direction::Download => self.target.download(&name, &back).await,
+            Direction::Upload => self.subject.target.upload(&source, &name).await,
+            Direction::Download => self.subject.target.download(&name, &back).await,
         }
         .map_err(failed)?;
         let transfer = Transfer {
@@ -156,10 +190,10 @@ impl<T: Target> Run<'_, T> {
     }
 
     async fn rates(&mut self) -> Result<(), BenchError> {
-        let failed = BenchError::target("measure the rates of the Space");
+        let failed = BenchError::target(self.said("measure the rates of the Space"));
         self.measurements
             .rates
-            .push(self.target.rates().await.map_err(failed)?);
+            .push(self.subject.target.rates().await.map_err(failed)?);
         Ok(())
     }
 
@@ -177,12 +211,14 @@ impl<T: Target> Run<'_, T> {
         }
     }
 
+    /// The content is the same for all of them, and so is its file.
     fn source(&self, size_bytes: u64) -> PathBuf {
         self.scratch.join(format!("up-{size_bytes}"))
     }
 
     fn back(&self, size_bytes: u64) -> PathBuf {
-        self.scratch.join(format!("down-{size_bytes}"))
+        self.scratch
+            .join(format!("down-{size_bytes}-{}", self.number))
     }
 }
 
@@ -204,11 +240,14 @@ fn label(step: &Step) -> String {
             format!("{} of {} MiB", direction.as_str(), mib(*size_bytes))
         }
         Step::Compare { size_bytes } => format!("compare {} MiB", mib(*size_bytes)),
-        Step::CleanUp { size_bytes } => format!("remove {} MiB", mib(*size_bytes)),
+        Step::CleanUp { size_bytes } | Step::Discard { size_bytes } => {
+            format!("remove {} MiB", mib(*size_bytes))
+        }
     }
 }
 
-async fn blocking<T: Send + 'static>(
+/// Does blocking work on the benchmark's own files.
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, BenchError> {
     tokio::task::spawn_blocking(work)

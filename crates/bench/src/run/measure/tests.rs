@@ -15,6 +15,8 @@ struct Folder {
     flip_a_byte: bool,
     fail_command: bool,
     cancel_at: Option<(usize, CancellationToken)>,
+    /// A log that several share, and the name in it.
+    common: Option<(String, std::sync::Arc<Mutex<Vec<String>>>)>,
 }
 
 impl Folder {
@@ -25,12 +27,17 @@ impl Folder {
             flip_a_byte: false,
             fail_command: false,
             cancel_at: None,
+            common: None,
         }
     }
 
     fn note(&self, what: impl Into<String>) {
+        let what = what.into();
+        if let Some((name, common)) = &self.common {
+            common.lock().unwrap().push(format!("{name}:{what}"));
+        }
         let mut log = self.log.lock().unwrap();
-        log.push(what.into());
+        log.push(what);
         if let Some((at, token)) = &self.cancel_at
             && log.len() == *at
         {
@@ -94,8 +101,15 @@ fn plan() -> Plan {
     }
 }
 
+fn alone(target: Folder) -> Subject<Folder> {
+    Subject {
+        label: None,
+        target,
+    }
+}
+
 async fn go(
-    target: &Folder,
+    target: &Subject<Folder>,
     cancel: &CancellationToken,
 ) -> (
     Result<Measurements, BenchError>,
@@ -105,16 +119,18 @@ async fn go(
     let scratch = tempfile::tempdir().unwrap();
     let events = Mutex::new(Vec::new());
     let tell = |event| events.lock().unwrap().push(event);
-    let result = measure(target, &plan(), 1, scratch.path(), &tell, cancel).await;
+    let subjects = std::slice::from_ref(target);
+    let result = measure(subjects, &plan(), 1, scratch.path(), &tell, cancel).await;
+    let result = result.map(|mut all| all.remove(0));
     (result, scratch, events.into_inner().unwrap())
 }
 
 #[tokio::test]
 async fn every_step_happens_in_order_and_warm_ups_leave_no_rows() {
-    let target = Folder::new();
+    let target = alone(Folder::new());
     let (result, scratch, events) = go(&target, &CancellationToken::new()).await;
     let measured = result.unwrap();
-    let log = target.log.lock().unwrap().join(" ");
+    let log = target.target.log.lock().unwrap().join(" ");
     assert_eq!(
         log,
         "rates rpc_noop rpc_noop rpc_noop exec_true exec_true exec_true \
@@ -131,7 +147,7 @@ async fn every_step_happens_in_order_and_warm_ups_leave_no_rows() {
     assert_eq!(measured.rates.len(), 2);
     // Nothing is left on either side, and the last step was the last announced.
     assert_eq!(scratch.path().read_dir().unwrap().count(), 0);
-    assert_eq!(target.dir.path().read_dir().unwrap().count(), 0);
+    assert_eq!(target.target.dir.path().read_dir().unwrap().count(), 0);
     let Some(Event::Step { done, total, .. }) = events.last() else {
         panic!("no steps")
     };
@@ -140,10 +156,10 @@ async fn every_step_happens_in_order_and_warm_ups_leave_no_rows() {
 
 #[tokio::test]
 async fn a_flipped_byte_ends_the_run() {
-    let target = Folder {
+    let target = alone(Folder {
         flip_a_byte: true,
         ..Folder::new()
-    };
+    });
     let (result, ..) = go(&target, &CancellationToken::new()).await;
     let error = result.unwrap_err();
     assert!(matches!(error, BenchError::Different { .. }), "{error}");
@@ -157,10 +173,10 @@ async fn a_flipped_byte_ends_the_run() {
 
 #[tokio::test]
 async fn a_command_that_fails_ends_the_run_and_is_named() {
-    let target = Folder {
+    let target = alone(Folder {
         fail_command: true,
         ..Folder::new()
-    };
+    });
     let (result, ..) = go(&target, &CancellationToken::new()).await;
     let error = result.unwrap_err();
     assert_eq!(
@@ -173,12 +189,73 @@ async fn a_command_that_fails_ends_the_run_and_is_named() {
 async fn cancelling_ends_the_run_after_the_step_under_way() {
     for at in [1, 4, 11, 16] {
         let cancel = CancellationToken::new();
-        let target = Folder {
+        let target = alone(Folder {
             cancel_at: Some((at, cancel.clone())),
             ..Folder::new()
-        };
+        });
         let (result, ..) = go(&target, &cancel).await;
         assert!(matches!(result, Err(BenchError::Cancelled)), "{result:?}");
-        assert_eq!(target.log.lock().unwrap().len(), at);
+        assert_eq!(target.target.log.lock().unwrap().len(), at);
     }
+}
+
+#[tokio::test]
+async fn two_spaces_take_turns_and_keep_their_samples_apart() {
+    let log = std::sync::Arc::new(Mutex::new(Vec::new()));
+    let named = |label: &str| Subject {
+        label: Some(label.to_owned()),
+        target: Folder {
+            common: Some((label.to_owned(), log.clone())),
+            ..Folder::new()
+        },
+    };
+    let subjects = [named("a"), named("b")];
+    let scratch = tempfile::tempdir().unwrap();
+    let cancel = CancellationToken::new();
+    let labels = Mutex::new(Vec::new());
+    let tell = |event| {
+        if let Event::Step { label, .. } = event {
+            labels.lock().unwrap().push(label);
+        }
+    };
+    let measured = measure(&subjects, &plan(), 1, scratch.path(), &tell, &cancel).await;
+    let log = log.lock().unwrap();
+    let files: Vec<&str> = log
+        .iter()
+        .map(String::as_str)
+        .filter(|what| what.contains("load"))
+        .collect();
+    assert_eq!(
+        files.join(" "),
+        "a:upload a:download b:upload b:download \
+         a:upload a:download b:upload b:download \
+         a:upload a:download b:upload b:download"
+    );
+    for measurements in measured.unwrap() {
+        assert_eq!(measurements.samples.len(), 3 * 2 + 2 * 2);
+        assert_eq!(measurements.rates.len(), 2);
+    }
+    assert_eq!(scratch.path().read_dir().unwrap().count(), 0);
+    let labels = labels.lock().unwrap();
+    assert_eq!(labels[0], "rates of the Space (a)");
+    assert!(labels.contains(&"upload of 1 MiB (b)".to_owned()));
+}
+
+#[tokio::test]
+async fn a_failure_names_the_space_when_there_are_several() {
+    let named = |label: &str, fail_command| Subject {
+        label: Some(label.to_owned()),
+        target: Folder {
+            fail_command,
+            ..Folder::new()
+        },
+    };
+    let subjects = [named("container", false), named("vm", true)];
+    let scratch = tempfile::tempdir().unwrap();
+    let cancel = CancellationToken::new();
+    let result = measure(&subjects, &plan(), 1, scratch.path(), &|_| {}, &cancel).await;
+    assert_eq!(
+        result.unwrap_err().to_string(),
+        "cannot time exec_true (vm): `true` ended with 127"
+    );
 }
