@@ -27,6 +27,7 @@ use super::{Connection, DownloadError, LaneSession, LaneUnusable, Receipt, Targe
 use crate::GuestPath;
 
 mod receiver;
+mod writer;
 
 /// How long an unfinished download may take to let go of its slots.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);

@@ -142,6 +142,11 @@ impl OpenTarget {
         }
     }
 
+    /// Whether it is a file, which takes what is written without anybody's help.
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self, Self::File { .. })
+    }
+
     /// Appends verified bytes; blocks.
     pub(super) fn write(&mut self, data: &[u8]) -> Result<(), DownloadError> {
         match self {

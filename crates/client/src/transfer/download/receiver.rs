@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::GuestPath;
+use crate::transfer::download::writer::Out;
 use crate::transfer::error::{Misconduct, shown_text};
 use crate::transfer::lane::HeldSlots;
 use crate::transfer::progress::Meter;
@@ -31,6 +32,8 @@ pub(super) const MAX_PENDING: usize = 16;
 /// Bytes copied, checked and written at once: sixteen leaves, which the widest hash takes side by
 /// side and which fit in a CPU's second-level cache.
 const PIECE_BYTES: usize = 16 * LEAF_BYTES;
+/// From this size on a thread of its own writes: starting it takes longer than it saves below.
+const THREAD_MIN_BYTES: u64 = 8 * PIECE_BYTES as u64;
 /// How often one part is asked for before its way counts as broken.
 const MAX_TRIES: u32 = 3;
 
@@ -155,7 +158,12 @@ impl Receiver {
             return Err(Misconduct::Size { size }.into());
         }
         self.meter.set_total(size);
-        let mut target = self.open_target(entry)?;
+        let target = self.open_target(entry)?;
+        let mut target = if size >= THREAD_MIN_BYTES {
+            Out::on_a_thread(target, PIECE_BYTES)
+        } else {
+            Out::here(target)
+        };
         let root = loop {
             if let Some((end_size, root)) = &self.end
                 && self.frontier == size
@@ -281,7 +289,7 @@ impl Receiver {
     }
 
     /// Takes the part whose turn it is, or what is still missing of it: copy, check, write.
-    fn take(&mut self, pending: Pending, target: &mut OpenTarget) -> Result<(), DownloadError> {
+    fn take(&mut self, pending: Pending, target: &mut Out) -> Result<(), DownloadError> {
         let Pending { part, content } = pending;
         let (offset, end) = (part.offset(), part.end());
         if offset != self.frontier {
@@ -299,7 +307,8 @@ impl Receiver {
                     retire: false,
                     verified: end,
                 }));
-                self.put(&part, 0, &data, target)
+                self.account(&part, 0, &data);
+                target.write(&data)
             }
         }
     }
@@ -310,7 +319,7 @@ impl Receiver {
         &mut self,
         part: &Part,
         slot: u32,
-        target: &mut OpenTarget,
+        target: &mut Out,
     ) -> Result<(), DownloadError> {
         let mut buffer = std::mem::replace(&mut self.buffer, AlignedBuf::new(0));
         if buffer.is_empty() {
@@ -326,43 +335,35 @@ impl Receiver {
         part: &Part,
         slot: u32,
         buffer: &mut AlignedBuf,
-        target: &mut OpenTarget,
+        target: &mut Out,
     ) -> Result<(), DownloadError> {
         for start in (0..part.bytes()).step_by(PIECE_BYTES) {
             let bytes = (part.bytes() - start).min(PIECE_BYTES);
-            let copy = &mut buffer[..bytes];
-            if !self.copy_out(slot, start, part, copy) {
+            if !self.copy_out(slot, start, part, &mut buffer[..bytes]) {
                 return self.ask_again(part, Some(slot));
             }
             if start + bytes == part.bytes() {
                 // The copy is private: the Space may have its slot back before it is written.
                 self.give(slot, part.end());
             }
-            self.put(part, start / LEAF_BYTES, copy, target)?;
+            self.account(part, start / LEAF_BYTES, &buffer[..bytes]);
+            target.write_piece(buffer, bytes)?;
         }
         Ok(())
     }
 
-    /// Writes verified bytes, whose leaves begin with number `first` of `part`.
-    fn put(
-        &mut self,
-        part: &Part,
-        first: usize,
-        copy: &[u8],
-        target: &mut OpenTarget,
-    ) -> Result<(), DownloadError> {
+    /// Counts verified bytes, whose leaves begin with number `first` of `part`.
+    fn account(&mut self, part: &Part, first: usize, copy: &[u8]) {
         self.tries = 0;
         if let Some(hasher) = &mut self.sha256 {
             hasher.update(copy);
         }
-        target.write(copy)?;
         let count = copy.len().div_ceil(LEAF_BYTES);
         for leaf in part.leaves().iter().skip(first).take(count) {
             self.root.push(leaf);
         }
         self.frontier += copy.len() as u64;
         self.meter.add(copy.len() as u64);
-        Ok(())
     }
 
     /// Copies a piece of a window to private memory and checks the copy.
