@@ -61,6 +61,7 @@ pub(super) fn method(result: &RunResult) -> String {
          - Each file is sent up and down in turn after one warm-up each way. A time runs from the \
          call of the SDK to its receipt, so it includes opening, hashing at both ends, verifying and \
          publishing by rename.\n\
+         - Every transfer makes a new file; the one before is removed first, outside the time.\n\
          - The content is pseudorandom (seed {}), so nothing can be compressed; the first file of \
          each size that came back was compared byte for byte.\n\
          - Uploads read from the host's page cache. Neither side waits for the disk (no fsync).\n\

@@ -160,6 +160,23 @@ impl<T: Target> Run<'_, T> {
         let name = guest_name(size_bytes);
         let failed =
             BenchError::target(self.said(&format!("{} {size_bytes} bytes", direction.as_str())));
+        // Every sample makes a new file. Replacing one makes ext4 write the new one to the disk first
+        // (ext4(5), auto_da_alloc), which is another measurement.
+        match direction {
+            Direction::Upload => {
+                let failed =
+                    BenchError::target(self.said("remove the benchmark's file from the Space"));
+                self.subject.target.remove(&name).await.map_err(failed)?;
+            }
+            Direction::Download => {
+                let back = back.clone();
+                blocking(move || match fs_err::remove_file(back) {
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+                    removed => removed,
+                })
+                .await?;
+            }
+        }
         let start = Instant::now();
         let route = match direction {
             Direction::Upload => self.subject.target.upload(&source, &name).await,

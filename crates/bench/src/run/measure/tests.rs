@@ -60,6 +60,7 @@ impl Target for Folder {
 
     async fn upload(&self, source: &Path, name: &str) -> Result<Route, TargetError> {
         self.note("upload");
+        assert!(!self.dir.path().join(name).exists(), "a file is replaced");
         std::fs::copy(source, self.dir.path().join(name)).unwrap();
         Ok(Route::Lane)
     }
@@ -70,13 +71,15 @@ impl Target for Folder {
         if self.flip_a_byte {
             bytes[77] ^= 1;
         }
+        assert!(!target.exists(), "a file is replaced");
         std::fs::write(target, bytes).unwrap();
         Ok(Route::Network)
     }
 
     async fn remove(&self, name: &str) -> Result<(), TargetError> {
         self.note("remove");
-        std::fs::remove_file(self.dir.path().join(name)).unwrap();
+        // As `rm -f` does.
+        let _ = std::fs::remove_file(self.dir.path().join(name));
         Ok(())
     }
 
@@ -135,7 +138,7 @@ async fn every_step_happens_in_order_and_warm_ups_leave_no_rows() {
         log,
         "rates rpc_noop rpc_noop rpc_noop exec_true exec_true exec_true \
          exec_sh_true exec_sh_true exec_sh_true \
-         upload download upload download upload download remove rates"
+         remove upload download remove upload download remove upload download remove rates"
     );
     for latency in Latency::ALL {
         assert_eq!(samples::latencies(&measured.samples, latency).len(), 2);
@@ -187,7 +190,7 @@ async fn a_command_that_fails_ends_the_run_and_is_named() {
 
 #[tokio::test]
 async fn cancelling_ends_the_run_after_the_step_under_way() {
-    for at in [1, 4, 11, 16] {
+    for at in [1, 4, 12, 16] {
         let cancel = CancellationToken::new();
         let target = alone(Folder {
             cancel_at: Some((at, cancel.clone())),
