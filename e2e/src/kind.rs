@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// Makes `x::container` and `x::vm` of each function `x` of a [`Kind`](crate::Kind); those named
+/// Makes `x::container` and `x::vm` of each function `x` of a [`Kind`]; those named
 /// after `slow_on_vm` become `x::container` and `x::slow::vm`.
 #[macro_export]
 macro_rules! on_both_kinds {
