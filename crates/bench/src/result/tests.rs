@@ -211,13 +211,23 @@ fn a_saved_run_fits_the_committed_schema() {
 }
 
 #[test]
-fn the_published_run_fits_the_schema_that_it_names() {
-    let published = committed("file-transfer/result.json");
-    let name = published["schema"].as_str().unwrap();
-    let number = name.strip_prefix("airlock.bench.file-transfer/").unwrap();
-    let schema = committed(&format!("schema/file-transfer-{number}.json"));
-    let faults = schema::faults(&schema, &published);
-    assert!(faults.is_empty(), "{faults:#?}");
+fn the_published_runs_fit_the_schemas_that_they_name() {
+    for run in [
+        "file-transfer/container",
+        "file-transfer/vm",
+        "rollout/container",
+        "rollout/vm",
+    ] {
+        let published = committed(&format!("{run}/result.json"));
+        let name = published["schema"].as_str().unwrap();
+        let (benchmark, number) = name
+            .strip_prefix("airlock.bench.")
+            .and_then(|name| name.split_once('/'))
+            .unwrap();
+        let schema = committed(&format!("schema/{benchmark}-{number}.json"));
+        let faults = schema::faults(&schema, &published);
+        assert!(faults.is_empty(), "{run}: {faults:#?}");
+    }
 }
 
 #[test]
