@@ -344,8 +344,12 @@ impl Keeper {
         let cancel = CancellationToken::new();
         let server = Server::new(guest.clone(), lane, status_in, stop_out, cancel.clone());
         let serving = tokio::spawn(server.run(listener));
-        let qemu_log = paths.dir().join("qemu.log");
-        let logs = vec![paths.console_log(), qemu_log, paths.keeper_log()];
+        // What the helper programs say: of a VM QEMU and passt, of a container passt.
+        let helpers = ["qemu.log", "passt.log"].map(|log| paths.dir().join(log));
+        let logs = [paths.console_log(), paths.keeper_log()]
+            .into_iter()
+            .chain(helpers)
+            .collect();
         tokio::spawn(logs::keep_short(logs, cancel.clone()));
 
         let end = loop {

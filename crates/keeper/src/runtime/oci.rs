@@ -75,7 +75,7 @@ impl Container {
         boot: &Boot<'_>,
         container: &ContainerLaunch,
     ) -> Result<Self, LaunchError> {
-        let log_path = boot.paths.dir().join("qemu.log");
+        let log_path = boot.paths.dir().join("passt.log");
         let passt = match boot.launch.spec.network {
             Network::None => None,
             Network::Default => Some(data::start(&log_path)?),
