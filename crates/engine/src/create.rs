@@ -11,7 +11,6 @@ use airlock_model::size::GIB;
 use airlock_model::{ImageName, Kind, SpaceSpec};
 use airlock_oci::Ids;
 use airlock_process::RunAs;
-use airlock_qemu::accel::{self, KERNEL_MARKER, PROBE_DEADLINE, ProbeContext};
 use airlock_qemu::{Arch, discover, overlay};
 use rustix::fs::{CWD, FlockOperation, RenameFlags};
 use tokio_util::sync::CancellationToken;
@@ -210,17 +209,8 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> Result<VmLaunch, EngineError> {
         let qemu = discover::find_qemu(host_arch()).await?;
-        let context = ProbeContext {
-            qemu: &qemu,
-            kernel: &image.kernel,
-            initrd: &image.initramfs,
-            marker: KERNEL_MARKER,
-            cache: &self.home.cache().join("accel.json"),
-            run_as: RunAs::for_vm(),
-            deadline: PROBE_DEADLINE,
-        };
         let resolved = tokio::select! {
-            resolved = accel::resolve(record.spec.accel, &context) => resolved?,
+            resolved = self.resolve(record.spec.accel, &qemu, image) => resolved?,
             () = cancel.cancelled() => return Err(EngineError::Cancelled),
         };
         events(Event::Note(format!(

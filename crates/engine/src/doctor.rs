@@ -5,7 +5,6 @@ use airlock_model::{Accel, ImageName, Runtime};
 use airlock_oci::Ids;
 use airlock_oci::cgroup::Support;
 use airlock_process::RunAs;
-use airlock_qemu::accel::{self, KERNEL_MARKER, PROBE_DEADLINE, ProbeContext};
 use airlock_qemu::{Arch, discover};
 use serde::Serialize;
 
@@ -105,16 +104,7 @@ impl Engine {
                 hint: Some(hint),
             };
         };
-        let context = ProbeContext {
-            qemu,
-            kernel: &image.kernel,
-            initrd: &image.initramfs,
-            marker: KERNEL_MARKER,
-            cache: &self.home().cache().join("accel.json"),
-            run_as: RunAs::for_vm(),
-            deadline: PROBE_DEADLINE,
-        };
-        match accel::resolve(Accel::Auto, &context).await {
+        match self.resolve(Accel::Auto, qemu, &image).await {
             Ok(resolved) if resolved.accel == airlock_qemu::Backend::Tcg => Finding {
                 name: NAME,
                 verdict: Verdict::Warning,

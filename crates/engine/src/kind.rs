@@ -5,8 +5,8 @@ use airlock_image::Image;
 use airlock_model::{Accel, ImageName, Kind, Runtime, SpaceSpec};
 use airlock_oci::runtime;
 use airlock_process::RunAs;
-use airlock_qemu::accel::{self, KERNEL_MARKER, PROBE_DEADLINE, ProbeContext};
-use airlock_qemu::{Backend, discover};
+use airlock_qemu::accel::{self, AccelError, KERNEL_MARKER, PROBE_DEADLINE, ProbeContext};
+use airlock_qemu::{Backend, Qemu, Resolved, discover};
 use tokio_util::sync::CancellationToken;
 
 use crate::create::host_arch;
@@ -81,8 +81,26 @@ impl Engine {
             let reason = "not proven yet; `airlock image build tiny` makes it possible";
             return Ok(Err(reason.to_owned()));
         };
+        let resolved = tokio::select! {
+            resolved = self.resolve(Accel::Auto, &qemu, &image) => resolved?,
+            () = cancel.cancelled() => return Err(EngineError::Cancelled),
+        };
+        Ok(match resolved.accel {
+            Backend::Kvm | Backend::Hvf => Ok(resolved.accel),
+            Backend::Tcg => Err(resolved.reason),
+        })
+    }
+
+    /// Turns what was asked for into an accelerator that runs `image`'s kernel here; a proof is
+    /// remembered.
+    pub(crate) async fn resolve(
+        &self,
+        requested: Accel,
+        qemu: &Qemu,
+        image: &Image,
+    ) -> Result<Resolved, AccelError> {
         let context = ProbeContext {
-            qemu: &qemu,
+            qemu,
             kernel: &image.kernel,
             initrd: &image.initramfs,
             marker: KERNEL_MARKER,
@@ -90,14 +108,7 @@ impl Engine {
             run_as: RunAs::for_vm(),
             deadline: PROBE_DEADLINE,
         };
-        let resolved = tokio::select! {
-            resolved = accel::resolve(Accel::Auto, &context) => resolved?,
-            () = cancel.cancelled() => return Err(EngineError::Cancelled),
-        };
-        Ok(match resolved.accel {
-            Backend::Kvm | Backend::Hvf => Ok(resolved.accel),
-            Backend::Tcg => Err(resolved.reason),
-        })
+        accel::resolve(requested, &context).await
     }
 
     /// An image that is built and has a kernel: the one that is wanted, or the smallest.
