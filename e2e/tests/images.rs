@@ -82,3 +82,36 @@ fn what_is_no_image_is_refused_and_makes_nothing() {
     let _ran = create("oci:127.0.0.1:1/nobody/nothing:1").says("127.0.0.1:1");
     assert!(!home().join("spaces").join(&space).exists());
 }
+
+/// Inside of another container the home often lies on an overlay, on which none can be laid.
+#[test]
+fn a_home_that_takes_no_overlay_gets_copies() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can mount the file system of this test");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    make_root(&folder.path().join("rootfs"), "copied");
+    let script = format!(
+        "set -e; cd {}; mkdir base; mount -t tmpfs none base; \
+         mkdir base/lower base/upper base/work base/home; \
+         mount -t overlay -o lowerdir=base/lower,upperdir=base/upper,workdir=base/work none base/home; \
+         export AIRLOCK_HOME=$PWD/base/home; \
+         $0 spaces create ./rootfs --name copy --kind container --network none; \
+         $0 exec copy -- sh -c 'cat /etc/greeting; rm /etc/greeting; echo'; \
+         $0 spaces stop copy; $0 spaces start copy; \
+         $0 exec copy -- ls /etc; $0 spaces info copy; $0 spaces delete copy",
+        folder.path().display()
+    );
+    let ran = run(Command::new("unshare")
+        .args(["--mount", "sh", "-c", &script])
+        .arg(airlock_e2e::program()))
+    .expect(0);
+    let text = ran.text();
+    assert!(text.contains("copied\n"), "{text}");
+    assert!(
+        !text.contains("greeting"),
+        "a removed file came back: {text}"
+    );
+    assert!(text.contains("a copy of the image's"), "{text}");
+}

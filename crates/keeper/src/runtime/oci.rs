@@ -67,6 +67,8 @@ struct Starting {
 struct Started {
     first: ProcessId,
     tap: Option<OwnedFd>,
+    /// Why the Space has a copy of the image.
+    copied: Option<String>,
 }
 
 impl Container {
@@ -126,7 +128,13 @@ impl Container {
         let starting = Starting::spawn(boot, container, plan).await?;
         let (minder, events, started) = starting.wait().await?;
         let data = join(passt, started.tap)?;
-        let protection = protection(container, &cgroups, spec.network);
+        let mut protection = protection(container, &cgroups, spec.network);
+        if let Some(because) = started.copied {
+            protection.push(format!(
+                "its files are a copy of the image's, which takes time and room: no layer could \
+                 be laid over them (overlayfs: {because})"
+            ));
+        }
         Ok(Self {
             minder,
             events,
@@ -250,6 +258,7 @@ impl Starting {
     async fn wait(mut self) -> Result<(VmProcess, MessageStream, Started), LaunchError> {
         let mut first = None;
         let mut tap = None;
+        let mut copied = None;
         loop {
             let (event, fd) = self.events.receive::<Event>().await.map_err(lost)?;
             match event {
@@ -265,9 +274,10 @@ impl Starting {
                 }
                 Event::Forked { pid } => first = ProcessId::of(pid).ok(),
                 Event::Network => tap = fd,
+                Event::Copied { because } => copied = Some(because),
                 Event::Started => {
                     let first = first.ok_or_else(|| gone("it has no first process".to_owned()))?;
-                    return Ok((self.minder, self.events, Started { first, tap }));
+                    return Ok((self.minder, self.events, Started { first, tap, copied }));
                 }
                 Event::Failed {
                     unsupported,

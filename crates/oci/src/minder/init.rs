@@ -62,6 +62,10 @@ pub(super) fn run(socket: &UnixStream, plan: &Plan) -> ExitCode {
 
 fn boot(socket: &UnixStream, plan: &Plan) -> Result<Pid, MinderError> {
     let stage = Stage::set(plan)?;
+    if let Some(because) = &stage.copied {
+        let because = because.clone();
+        send(socket, &Event::Copied { because }, None).map_err(MinderError::host("report"))?;
+    }
     airlock_netlink::set_up_loopback()?;
     network::allow_ordinary_use(plan);
     if let Some(net) = &plan.network {

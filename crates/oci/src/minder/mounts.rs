@@ -8,13 +8,15 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use fs_err as fs;
 use rustix::fs::{CWD, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
-    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_change,
-    move_mount,
+    OpenTreeFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount,
+    mount_change, mount_remount, move_mount, open_tree,
 };
 
 use super::MinderError;
@@ -28,6 +30,8 @@ const PLACES: [&str; 3] = ["/mnt", "/media", "/tmp"];
 /// Where things are for the runtime.
 pub(super) struct Stage {
     folder: PathBuf,
+    /// Why the Space has a copy of the image's files instead of a layer over them.
+    pub(super) copied: Option<String>,
 }
 
 impl Stage {
@@ -63,7 +67,7 @@ impl Stage {
 
     /// Sets the stage in this process's fresh mount namespace.
     pub(super) fn set(plan: &Plan) -> Result<Self, MinderError> {
-        let failed = |what| move |errno: rustix::io::Errno| MinderError::host(what)(errno.into());
+        let failed = |what| move |errno: Errno| MinderError::host(what)(errno.into());
         mount_change(
             "/",
             MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
@@ -72,7 +76,10 @@ impl Stage {
         let hardened = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         mount("proc", "/proc", "proc", hardened, None::<&CStr>)
             .map_err(failed("mount the process table"))?;
-        let root = overlay(plan)?;
+        let (root, copied) = match overlay(plan) {
+            Ok(root) => (root, None),
+            Err(errno) => (copy(plan)?, Some(errno.to_string())),
+        };
         let folder = PLACES
             .into_iter()
             .map(Path::new)
@@ -84,7 +91,7 @@ impl Stage {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         mount("airlock", &folder, "tmpfs", flags, c"mode=0711")
             .map_err(failed("mount a folder to work in"))?;
-        let stage = Self { folder };
+        let stage = Self { folder, copied };
         for part in [stage.root(), stage.bundle(), stage.sysfs(), stage.state()] {
             fs::create_dir(part).map_err(MinderError::host("make a folder to work in"))?;
         }
@@ -96,6 +103,10 @@ impl Stage {
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
         )
         .map_err(failed("place the Space's root folder"))?;
+        if stage.copied.is_some() {
+            mount_remount(stage.root(), MountFlags::BIND | MountFlags::NODEV, c"")
+                .map_err(failed("forbid devices in the Space's root folder"))?;
+        }
         let read_only = hardened | MountFlags::RDONLY;
         mount("sysfs", stage.sysfs(), "sysfs", read_only, None::<&CStr>)
             .map_err(failed("mount what the kernel tells"))?;
@@ -104,10 +115,14 @@ impl Stage {
 }
 
 /// The image's folder with the Space's changes over it, mounted nowhere yet.
-fn overlay(plan: &Plan) -> Result<OwnedFd, MinderError> {
+fn overlay(plan: &Plan) -> Result<OwnedFd, Errno> {
+    if copy_marker(plan).exists() {
+        // What it has is whole; a layer of it over the image would bring removed files back.
+        return Err(Errno::OPNOTSUPP);
+    }
     let owner = plan.ids.file_base();
     for folder in [&plan.upper, &plan.work] {
-        own_folder(folder, owner).map_err(MinderError::host("make the Space's folders"))?;
+        own_folder(folder, owner)?;
     }
     let open = |path: &Path| {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -134,21 +149,49 @@ fn overlay(plan: &Plan) -> Result<OwnedFd, MinderError> {
             MountAttrFlags::MOUNT_ATTR_NODEV,
         )
     };
-    mount().map_err(|errno| MinderError::Forbidden {
-        what: "lay the Space's folder over the image's (overlayfs)",
-        hint: "AIRLOCK_HOME must be on a file system that overlayfs can write to, such as ext4, \
-               XFS or tmpfs; overlayfs for ordinary users needs Linux 5.11",
-        source: errno.into(),
-    })
+    mount()
+}
+
+/// A file beside [`Plan::upper`] that is there once that holds a whole copy of the image.
+fn copy_marker(plan: &Plan) -> PathBuf {
+    plan.upper.with_file_name("copied")
+}
+
+/// A copy of the image's folder for this Space alone, where no layer can be laid over it: the
+/// file system of `AIRLOCK_HOME` may be a layer itself, as inside of another container.
+fn copy(plan: &Plan) -> Result<OwnedFd, MinderError> {
+    let host = MinderError::host;
+    let marker = copy_marker(plan);
+    if !marker.exists() {
+        // A copy that was cut short is made again; no Space has changed it yet.
+        let mut from = plan.lower.clone().into_os_string();
+        from.push("/.");
+        let copied = Command::new("cp")
+            .args(["--archive", "--reflink=auto", "--"])
+            .arg(from)
+            .arg(&plan.upper)
+            .stdin(Stdio::null())
+            .status()
+            .map_err(host("copy the image's files"))?;
+        if !copied.success() {
+            return Err(host("copy the image's files")(io::Error::other(
+                copied.to_string(),
+            )));
+        }
+        fs::write(marker, "").map_err(host("finish the copy of the image"))?;
+    }
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    open_tree(CWD, &plan.upper, flags)
+        .map_err(|errno| host("use the copy of the image")(errno.into()))
 }
 
 /// Makes `folder` and gives it to `owner`, the Space's root.
-fn own_folder(folder: &Path, owner: Option<u32>) -> io::Result<()> {
+fn own_folder(folder: &Path, owner: Option<u32>) -> Result<(), Errno> {
     match rustix::fs::mkdir(folder, Mode::from_raw_mode(0o755)) {
         // The umask has no say.
         Ok(()) => rustix::fs::chmod(folder, Mode::from_raw_mode(0o755))?,
-        Err(rustix::io::Errno::EXIST) => return Ok(()),
-        Err(errno) => return Err(errno.into()),
+        Err(Errno::EXIST) => return Ok(()),
+        Err(errno) => return Err(errno),
     }
     if let Some(id) = owner {
         let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));

@@ -80,6 +80,11 @@ pub enum Event {
     },
     /// The data network's interface; the message carries its descriptor.
     Network,
+    /// The Space has a copy of the image's files of its own.
+    Copied {
+        /// Why no layer could be laid over them.
+        because: String,
+    },
     /// The container runs.
     Started,
     /// It does not.
