@@ -40,6 +40,12 @@ impl User {
         } else {
             String::new()
         };
+        // The user may not be able to pass the folders above the program under test.
+        std::fs::create_dir(home.path().join("bin")).unwrap();
+        std::fs::copy(program(), home.path().join("bin/airlock")).unwrap();
+        if let Some(guestd) = std::env::var_os("AIRLOCK_GUESTD") {
+            std::fs::copy(guestd, home.path().join("guestd")).unwrap();
+        }
         for table in ["subuid", "subgid"] {
             std::fs::write(files.join(table), &range).unwrap();
         }
@@ -57,12 +63,20 @@ impl User {
              exec setpriv --reuid {UID} --regid {UID} --clear-groups \"$0\" \"$@\"",
             self.files.display()
         );
-        run(Command::new("unshare")
+        let mut command = Command::new("unshare");
+        command
             .args(["--mount", "sh", "-c", &script])
-            .arg(program())
+            .arg(self.home.path().join("bin/airlock"))
             .args(args)
             .env("HOME", self.home.path())
-            .env("AIRLOCK_HOME", self.airlock_home()))
+            .env("AIRLOCK_HOME", self.airlock_home())
+            .env_remove("AIRLOCK_KEEPER")
+            .current_dir("/");
+        let guestd = self.home.path().join("guestd");
+        if guestd.exists() {
+            command.env("AIRLOCK_GUESTD", guestd);
+        }
+        run(&mut command)
     }
 }
 
