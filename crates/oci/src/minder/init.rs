@@ -34,13 +34,6 @@ pub(super) fn run(socket: &UnixStream, plan: &Plan) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // What is left to do needs none, and nothing of the container ever reaches this process.
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
-        inheritable: CapabilitySet::empty(),
-    };
-    let _ = rustix::thread::set_capabilities(None, none);
     if send(socket, &Event::Started, None).is_err() {
         return ExitCode::FAILURE;
     }
@@ -77,7 +70,16 @@ fn boot(socket: &UnixStream, plan: &Plan) -> Result<Pid, MinderError> {
         )
         .map_err(MinderError::host("report"))?;
     }
-    start::start(plan, &stage)
+    let container = start::start(plan, &stage)?;
+    // What is left to do needs none, and nothing of the container ever reaches this process.
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, none)
+        .map_err(|errno| MinderError::host("give up capabilities")(errno.into()))?;
+    Ok(container)
 }
 
 /// Buries every process of the pid namespace until `container` is among them.

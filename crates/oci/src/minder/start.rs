@@ -2,13 +2,14 @@
 
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fs_err as fs;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::MinderError;
 use super::mounts::Stage;
@@ -26,8 +27,6 @@ const GUESTD: RawFd = 5;
 const OUT_OF_THE_WAY: RawFd = 64;
 /// Longest time that a runtime may take: they take 0.05 s, on a busy host a few times more.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pause between two looks at whether the runtime is done.
-const RUNTIME_POLL: Duration = Duration::from_millis(1);
 /// Largest `/etc/passwd` that a runtime is given to read.
 const MAX_USER_FILE_BYTES: i64 = 4 * 1024 * 1024;
 /// How much of the runtime's log an error shows.
@@ -72,20 +71,14 @@ pub(super) fn start(plan: &Plan, stage: &Stage) -> Result<Pid, MinderError> {
         .stderr(Stdio::from(twin))
         .spawn()
         .map_err(host("run the OCI runtime"))?;
-    let deadline = Instant::now() + RUNTIME_TIMEOUT;
-    let status = loop {
-        if let Some(status) = runtime.try_wait().map_err(host("run the OCI runtime"))? {
-            break status;
-        }
-        if Instant::now() > deadline {
-            // What it started dies with this process.
-            return Err(MinderError::RuntimeHangs {
-                runtime: plan.runtime.display().to_string(),
-                seconds: RUNTIME_TIMEOUT.as_secs(),
-            });
-        }
-        std::thread::sleep(RUNTIME_POLL);
-    };
+    if !ends_in_time(&runtime).map_err(host("wait for the OCI runtime"))? {
+        // What it started dies with this process.
+        return Err(MinderError::RuntimeHangs {
+            runtime: plan.runtime.display().to_string(),
+            seconds: RUNTIME_TIMEOUT.as_secs(),
+        });
+    }
+    let status = runtime.wait().map_err(host("wait for the OCI runtime"))?;
     drop(passed);
     let pid = fs::read_to_string(stage.pid_file())
         .ok()
@@ -97,6 +90,22 @@ pub(super) fn start(plan: &Plan, stage: &Stage) -> Result<Pid, MinderError> {
             log: log_tail(stage),
             refused: status.code().is_some(),
         }),
+    }
+}
+
+/// Waits for the runtime's end; says whether that came within [`RUNTIME_TIMEOUT`].
+fn ends_in_time(runtime: &Child) -> std::io::Result<bool> {
+    let ended = pidfd_open(Pid::from_child(runtime), PidfdFlags::empty())?;
+    let deadline = Instant::now() + RUNTIME_TIMEOUT;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(std::io::Error::other)?;
+        match poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
     }
 }
 

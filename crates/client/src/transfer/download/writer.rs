@@ -32,8 +32,12 @@ pub(super) struct Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Its error is not the one that ended the download, or was told already.
-        let _ = self.end();
+        self.pieces = None;
+        if let Some(thread) = self.thread.take() {
+            // Its error is not the one that ended the download, and a panic in here would end the
+            // process.
+            let _ = thread.join();
+        }
     }
 }
 

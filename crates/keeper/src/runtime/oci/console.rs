@@ -20,10 +20,10 @@ pub(super) fn start(mut log: File) -> io::Result<OwnedFd> {
     let mut reader = pipe::Receiver::from_owned_fd(reader)?;
     tokio::spawn(async move {
         let mut buffer = vec![0; BUFFER_BYTES];
-        while let Ok(read) = reader.read(&mut buffer).await {
-            // A full disk costs the log, not the Space.
-            if read == 0 || log.write_all(&buffer[..read]).is_err() && log.flush().is_err() {
-                break;
+        while let Ok(read @ 1..) = reader.read(&mut buffer).await {
+            // A full disk costs the log, not the Space: a pipe that nobody empties would stop it.
+            if let Err(error) = log.write_all(&buffer[..read]) {
+                tracing::debug!(%error, "a part of the console is lost");
             }
         }
     });
